@@ -16,33 +16,15 @@ import { eventRows } from '../src/recordings/picture/event-list.js'
 import { holderRows, icicleOf } from '../src/recordings/picture/holders.js'
 import { LiveBlocks } from '../src/recordings/picture/live-blocks.js'
 import { type Moments, momentsOf } from '../src/recordings/picture/moments.js'
-import {
-  addressOf,
-  type Picture,
-  type PictureFrame,
-  type PolicyPicture,
-  runsOf,
-  UNIT_BYTES,
-  unitsOf,
-} from '../src/recordings/picture/picture.js'
-import { placeAt } from '../src/recordings/picture/place.js'
+import { type Picture, type PolicyPicture, runsOf, unitsOf } from '../src/recordings/picture/picture.js'
 import { Pyramid } from '../src/recordings/picture/pyramid.js'
 import { answerOf, historyOf } from '../src/recordings/picture/questions.js'
-import { callsOf, callText, findBlocks, linesOf } from '../src/recordings/picture/stack-text.js'
+import { findBlocks } from '../src/recordings/picture/stack-text.js'
 import { bandAt, bandsOf, paintStacked, type StackedScale } from '../src/recordings/picture/stacked.js'
 import { blocksLeft, leftBehind } from '../src/recordings/trace/analysis/steps.js'
-import { Action, NEVER } from '../src/recordings/trace/trace.js'
-import type {
-  BlockInfo,
-  BlockLine,
-  BlockSet,
-  Outline,
-  PlaceInfo,
-  RecordingInfo,
-  RequestName,
-  Requests,
-  StackLine,
-} from './protocol.js'
+import { Action } from '../src/recordings/trace/trace.js'
+import { blockInfo, blockLine, mapPlace } from './block-info.js'
+import type { BlockInfo, BlockSet, Outline, PlaceInfo, RecordingInfo, RequestName, Requests } from './protocol.js'
 
 const MOST_ROWS = 200
 const MOST_HISTORY = 60
@@ -50,8 +32,6 @@ const MOST_HISTORY = 60
 const MOST_EVENTS = 1000
 /** Of the lines that allocate in a range. */
 const MOST_LINES_OF_RANGE = 3
-/** Lines of a block's call stack. */
-const MOST_LINES = 500
 
 interface Loaded {
   readonly picture: Picture
@@ -164,35 +144,25 @@ export class Session implements Handlers {
   }
 
   pick(asked: Requests['pick']['asked']): PlaceInfo | null {
-    const { live } = this.now
+    const { live, picture } = this.now
     const { event, bytes } = asked
     if (!('policy' in asked)) {
       const band = bandAt(live, event, bytes, asked)
       if (band === null) return null
       const isSmall = band.block < 0
-      return { ...band, block: isSmall ? null : this.info(band.block), hole: null, isSmall }
+      return { ...band, block: isSmall ? null : blockInfo(picture, this.colours, band.block), hole: null, isSmall }
     }
-    const policy = this.policy(asked.policy)
-    const { at, units, block, hole } = placeAt(live, policy, event, Math.floor(bytes / UNIT_BYTES))
-    const [from, to] = [at * UNIT_BYTES, (at + units) * UNIT_BYTES]
-    if (block >= 0) return { from, to, block: this.info(block), hole: null, isSmall: false }
-    const neighbour = (number: number) => (number < 0 ? null : this.line(number))
-    const info = hole && {
-      ...hole,
-      address: addressOf(policy, at),
-      below: neighbour(hole.below),
-      above: neighbour(hole.above),
-    }
-    return { from, to, block: null, hole: info, isSmall: false }
+    return mapPlace(live, this.policy(asked.policy), this.colours, asked)
   }
 
   block({ block }: Requests['block']['asked']): BlockInfo | null {
-    return block < this.now.picture.blocks.count ? this.info(block) : null
+    const { picture } = this.now
+    return block < picture.blocks.count ? blockInfo(picture, this.colours, block) : null
   }
 
   holders({ set, ...options }: Requests['holders']['asked']): Requests['holders']['answer'] {
     const { picture, live } = this.now
-    const colouring = this.colouring ?? colouringOf(live, 'size')
+    const colouring = this.colours
     const all = this.blocksOf(set)
     const list = this.among(all)
     const before = set.kind === 'at' && set.before !== null ? this.among(live.at(set.before)) : null
@@ -208,10 +178,14 @@ export class Session implements Handlers {
   }
 
   history({ block, policy }: Requests['history']['asked']): Requests['history']['answer'] {
-    const found = historyOf(this.now.picture, this.policy(policy), block)
+    const { picture } = this.now
+    const found = historyOf(picture, this.policy(policy), block)
     const own = found.indexOf(block)
     const from = Math.max(0, Math.min(own - MOST_HISTORY / 2, found.length - MOST_HISTORY))
-    return { total: found.length, rows: found.slice(from, from + MOST_HISTORY).map(each => this.line(each)) }
+    return {
+      total: found.length,
+      rows: found.slice(from, from + MOST_HISTORY).map(each => blockLine(picture, this.colours, each)),
+    }
   }
 
   flow({ a, b }: Requests['flow']['asked']): Requests['flow']['answer'] {
@@ -254,6 +228,11 @@ export class Session implements Handlers {
     return this.current
   }
 
+  private get colours(): Colouring {
+    if (this.colouring === null) throw new FormatError('no colours are chosen')
+    return this.colouring
+  }
+
   private policy(name: string): PolicyPicture {
     const found = this.now.picture.policies.find(({ policy }) => policy === name)
     if (found === undefined) throw new FormatError(`the page has no policy '${name}'`)
@@ -288,52 +267,11 @@ export class Session implements Handlers {
       runs: maps.map(({ policy }) => runsOf(this.policy(policy), block, bytes[block])),
     }
   }
-
-  private line(block: number): BlockLine {
-    const { blocks } = this.now.picture
-    const [allocatedAt, freedAt] = [blocks.allocatedAt[block], blocks.freeRequestedAt[block]]
-    const group = this.colouring?.labelOf(this.colouring.group[block]) ?? ''
-    return { block, bytes: blocks.bytes[block], allocatedAt, freedAt: freedAt === NEVER ? -1 : freedAt, group }
-  }
-
-  private info(block: number): BlockInfo {
-    const { blocks, names, stacks, timeUs, policies } = this.now.picture
-    const line = this.line(block)
-    const { bytes, allocatedAt, freedAt } = line
-    return {
-      ...line,
-      lifeUs: allocatedAt < 0 || freedAt < 0 ? null : timeUs[freedAt] - timeUs[allocatedAt],
-      stream: names.stream[blocks.stream[block]],
-      pool: names.pool[blocks.pool[block]],
-      tag: names.tag[blocks.tag[block]],
-      stack: stackLines(callsOf(linesOf(stacks, blocks.stack[block]), false)),
-      addresses: policies.map(policy => ({ label: policy.label, text: placeText(policy, block, bytes) })),
-    }
-  }
 }
 
 /** The first event after each step. */
 function endsOf({ steps }: Picture): number[] {
   return Array.from(steps, last => last + 1)
-}
-
-/** Where a policy put a block. */
-function placeText(policy: PolicyPicture, block: number, bytes: number): string {
-  if (policy.place === null) return 'addresses not kept'
-  const runs = runsOf(policy, block, bytes)
-  if (runs.length === 0) return policy.policy === 'recorded' ? 'not in the recording' : 'did not place it'
-  const first = `0x${addressOf(policy, runs[0]).toString(16)}`
-  return runs.length === 2 ? first : `${first}, and ${runs.length / 2 - 1} more places`
-}
-
-/** The lines of a stack, the innermost first; of a very deep one the innermost lines and the number of the others. */
-function stackLines(frames: readonly PictureFrame[]): StackLine[] {
-  const lines = frames.slice(0, MOST_LINES).map(frame => ({ text: callText(frame), path: pathOf(frame) }))
-  return frames.length > MOST_LINES ? [...lines, { text: `… ${frames.length - MOST_LINES} more`, path: null }] : lines
-}
-
-function pathOf({ file, line }: PictureFrame): string | null {
-  return /^(?:\/|[a-z]:[\\/])/i.test(file) ? `${file}:${Math.max(1, line)}` : null
 }
 
 /** Bytes of a gzip archive in base64. */
