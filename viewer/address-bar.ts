@@ -39,7 +39,7 @@ export function hashOf(state: State): string {
   if (pinned !== null) words.set('block', String(pinned))
   if (inverted) words.set('i', '1')
   if (machinery) words.set('h', '1')
-  if (state.hidden.length > 0) words.set('hide', state.hidden.join(' '))
+  words.set('hide', state.hidden.join(' '))
   if (state.listed) words.set('list', '1')
   words.set('maps', state.maps.join(' '))
   return words.toString()
@@ -74,7 +74,7 @@ export function stateOf(hash: string): Partial<State> {
   state.inverted = words.get('i') === '1'
   state.machinery = words.get('h') === '1'
   state.listed = words.get('list') === '1'
-  state.hidden = list('hide', ' ') // names may have dots
+  if (words.has('hide')) state.hidden = list('hide', ' ') // names may have dots
   if (words.has('maps')) state.maps = list('maps', ' ')
   return state
 }

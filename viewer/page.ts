@@ -7,6 +7,7 @@ import type { Axis } from '../src/recordings/picture/moments.js'
 import type { Question } from '../src/recordings/picture/questions.js'
 import type { PageData, PageRecording } from '../src/recordings/report/page/page-data.js'
 import type { ColourAnswer, CurvesAnswer, FlowAnswer, HoldersAnswer, PaintAnswer, RecordingInfo } from './protocol.js'
+import type { Zoom } from './views/icicle.js'
 import { Latest, WorkerClient } from './worker-client.js'
 
 export interface State {
@@ -29,6 +30,8 @@ export interface State {
   pinned: number | null
   inverted: boolean
   machinery: boolean
+  /** the call of the icicle that is shown as the whole */
+  zoom: Zoom
   /** policies without a line */
   hidden: readonly string[]
   maps: readonly string[]
@@ -56,6 +59,7 @@ const PARTS: Readonly<Partial<Record<keyof State, readonly Part[]>>> = {
   pinned: ['pinned', 'paint'],
   inverted: ['holders'],
   machinery: ['holders'],
+  zoom: ['holders'],
   maps: ['paint', 'pinned'],
 }
 
@@ -104,6 +108,11 @@ export class Page {
 
   get recording(): PageRecording {
     return this.data.recordings[this.state.recording]
+  }
+
+  /** The number of a policy's line: its row in the table. */
+  numberOf(policy: string): number {
+    return this.recording.policies.findIndex(each => each.policy === policy) + 1
   }
 
   /** The end of the axis. */
@@ -238,8 +247,8 @@ export class Page {
   }
 
   private async askHolders(): Promise<void> {
-    const { cursor, a, question, step, inverted, machinery } = this.state
-    const options = { inverted, machinery }
+    const { cursor, a, question, step, inverted, machinery, zoom } = this.state
+    const options = { inverted, machinery, under: zoom.path }
     const { marked } = this
     const set =
       question === 'step'

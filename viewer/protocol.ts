@@ -2,7 +2,7 @@
 
 import type { Filter, Grouping, LegendEntry } from '../src/recordings/picture/colouring.js'
 import type { EventRow } from '../src/recordings/picture/event-list.js'
-import type { HolderRow, IcicleBox, IcicleOptions } from '../src/recordings/picture/holders.js'
+import type { HeldIcicle, HolderRow, IcicleOptions } from '../src/recordings/picture/holders.js'
 import type { View } from '../src/recordings/picture/moments.js'
 import type { Question } from '../src/recordings/picture/questions.js'
 
@@ -151,7 +151,9 @@ export interface HoldersAnswer {
   readonly blocks: number
   readonly groups: number
   readonly rows: readonly HolderRow[]
-  readonly boxes: readonly IcicleBox[]
+  readonly icicle: HeldIcicle
+  /** the path that it shows in detail */
+  readonly under: readonly string[]
 }
 
 export interface HistoryAnswer {

@@ -2,7 +2,7 @@
 
 import { FormatError } from '../src/core/base/errors.js'
 import { paintMap } from '../src/recordings/picture/address-map.js'
-import { coloured, type Painting } from '../src/recordings/picture/cells.js'
+import type { Painting } from '../src/recordings/picture/cells.js'
 import { decodePicture } from '../src/recordings/picture/codec.js'
 import {
   type Colouring,
@@ -16,6 +16,7 @@ import { eventRows } from '../src/recordings/picture/event-list.js'
 import { holderRows, icicleOf } from '../src/recordings/picture/holders.js'
 import { LiveBlocks } from '../src/recordings/picture/live-blocks.js'
 import { type Moments, momentsOf } from '../src/recordings/picture/moments.js'
+import { coloured } from '../src/recordings/picture/patterns.js'
 import { type Picture, type PolicyPicture, runsOf, unitsOf } from '../src/recordings/picture/picture.js'
 import { Pyramid } from '../src/recordings/picture/pyramid.js'
 import { answerOf, historyOf } from '../src/recordings/picture/questions.js'
@@ -173,7 +174,8 @@ export class Session implements Handlers {
       blocks: list.length,
       groups,
       rows,
-      boxes: icicleOf(picture, colouring, list, options),
+      icicle: icicleOf(picture, colouring, list, options),
+      under: options.under,
     }
   }
 

@@ -12,6 +12,7 @@ import { EventList } from './views/event-list.js'
 import { Exports } from './views/exports.js'
 import { FailurePanel } from './views/failure.js'
 import { Holders } from './views/holders.js'
+import { NO_ZOOM } from './views/icicle.js'
 import { Pictures } from './views/pictures.js'
 import { RangeFigures } from './views/range-figures.js'
 import { StepBars } from './views/steps.js'
@@ -19,6 +20,8 @@ import { Summary } from './views/summary.js'
 import { Toolbar } from './views/toolbar.js'
 
 const FIRST_MAPS = ['recorded', 'cuda-mempool']
+/** The most lines to show at first, and those to show of more: the recorded one, ours, and PyTorch's own remedy. */
+const [MOST_LINES, FIRST_LINES] = [4, [...FIRST_MAPS, 'pytorch-expandable']]
 
 /** Shows the data that the page has in its element `data`, and its pictures beside. */
 export async function start(): Promise<void> {
@@ -87,8 +90,9 @@ function stateFor(page: Page, recording: number, given: Partial<State>): State {
     pinned: null,
     inverted: false,
     machinery: false,
-    hidden: [],
+    zoom: NO_ZOOM,
     listed: false,
+    hidden: hiddenFirst(page),
     from: 0,
     to: end,
     ...given,
@@ -101,6 +105,12 @@ function stateFor(page: Page, recording: number, given: Partial<State>): State {
   for (const marker of ['a', 'b'] as const) if (Number(state[marker]) >= info.events) state[marker] = null
   if (!(state.to > state.from) || state.to > end) Object.assign(state, { from: 0, to: end })
   return state
+}
+
+/** The lines of a long list that wait for a click on their names. */
+function hiddenFirst({ info }: Page): string[] {
+  const names = info.policies.map(({ policy }) => policy)
+  return names.length <= MOST_LINES ? [] : names.filter(policy => !FIRST_LINES.includes(policy))
 }
 
 /** Light or dark as the system has it, until the button says otherwise. */

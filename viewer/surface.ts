@@ -2,9 +2,19 @@
 
 import type { Bitmap, Surface, TextStyle } from '../src/recordings/picture/drawing/surface.js'
 
-export const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
+/** Pixels for one pixel of the layout: more with a larger default font, which stays the same while a page is open. */
+export const REM = Number.parseFloat(getComputedStyle(document.documentElement).fontSize) / 16 || 1
+
+const FAMILY = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
+
+/** A font of the page in a size of its layout. */
+export function fontOf(size: number, bold: boolean): string {
+  return `${bold ? '600 ' : ''}${size * REM}px ${FAMILY}`
+}
 
 export class CanvasSurface implements Surface {
+  readonly lineHeight = 13 * REM
+
   constructor(private readonly context: CanvasRenderingContext2D) {}
 
   rectangle(x: number, y: number, width: number, height: number, colour: string): void {
@@ -18,7 +28,7 @@ export class CanvasSurface implements Surface {
 
   text(x: number, y: number, text: string, colour: string, { align = 'left', bold = false }: TextStyle = {}): void {
     const { context } = this
-    context.font = bold ? `600 ${FONT}` : FONT
+    context.font = fontOf(12, bold)
     context.textAlign = align
     context.textBaseline = 'middle'
     context.fillStyle = colour
@@ -47,6 +57,14 @@ export class CanvasSurface implements Surface {
     canvas.getContext('2d')!.putImageData(new ImageData(bytes, size.width, size.height), 0, 0)
     this.context.imageSmoothingEnabled = false
     this.context.drawImage(canvas, x, y, width, height)
+  }
+
+  shifted(x: number, y: number, draw: () => void): void {
+    const { context } = this
+    context.save()
+    context.translate(x, y)
+    draw()
+    context.restore()
   }
 
   within(x: number, y: number, width: number, height: number, draw: () => void): void {

@@ -27,11 +27,12 @@ export const skipReason: string | false =
     ? false
     : 'no Chromium: install the package chromium, or name a browser by CUDA_MEMPOOL_CHROMIUM'
 
-export function openBrowser(): Promise<Browser> {
+/** Starts the browser, with `flags` of Chromium besides the usual ones. */
+export function openBrowser(flags: readonly string[] = []): Promise<Browser> {
   if (path === undefined) {
     throw new Error(`CUDA_MEMPOOL_BROWSER=required, and there is none of ${USUAL_PATHS.join(', ')}`)
   }
-  return chromium.launch({ executablePath: path, args: FLAGS })
+  return chromium.launch({ executablePath: path, args: [...FLAGS, ...flags] })
 }
 
 /** The rules of accessibility that a page breaks, with the places; `off` names rules to leave out. */

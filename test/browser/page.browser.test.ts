@@ -9,8 +9,9 @@ import { pageDifference } from '../../src/recordings/report/page/page-difference
 import { readRecording } from '../../src/recordings/trace/formats/read-recording.js'
 import { Action, type Trace } from '../../src/recordings/trace/trace.js'
 import { TraceBuilder } from '../../src/recordings/trace/trace-builder.js'
-import { skipReason, violations } from './chromium.fixture.js'
-import { idle, overlaps, Pages, press, state, text } from './page.fixture.js'
+import { tune } from '../../src/recordings/trace/tune/tune.js'
+import { openBrowser, skipReason, violations } from './chromium.fixture.js'
+import { idle, overlaps, Pages, POLICIES, press, state, text } from './page.fixture.js'
 
 const HOSTILE = '</script><img src=x onerror=alert(1)><b>frame</b>'
 
@@ -74,8 +75,12 @@ describe('the page of a recording', { skip: skipReason }, () => {
     writeFileSync(path, pageOf(reported, difference))
     const page = await show(path, false)
     for (const icicle of ['#icicle', '#difference .icicle']) {
-      assert.equal(await page.locator(`${icicle} > div`).count(), 1001)
-      assert.equal(await text(page, `${icicle} > div:last-child`), '… 19,001 more rows')
+      const boxes = page.locator(`${icicle} [role=treeitem]`)
+      assert.match((await boxes.allTextContents()).join(), /^all .*,20,000 calls: f19999 › … › f0 \+?1 MiB$/)
+      await boxes.last().click()
+      await idle(page)
+      assert.equal(await boxes.count(), 1000)
+      assert.match(await text(page, `${icicle} > p`), /^19,000 more rows of calls are not drawn\. Zoom in/)
     }
     const box = (await page.locator('#stacked').boundingBox())!
     await page.locator('#stacked').click({ position: { x: box.width / 2, y: box.height * 0.8 } })
@@ -85,10 +90,52 @@ describe('the page of a recording', { skip: skipReason }, () => {
     await page.context().close()
   })
 
+  test('shows a call of the icicle as the whole, by click and by keys, and back', async () => {
+    const page = await open(mlp)
+    const boxes = page.locator('#icicle [role=treeitem]')
+    const texts = async () => (await boxes.allTextContents()).filter(label => label !== '')
+    const first = await texts()
+    assert.equal(first[0], 'all 187.12 MiB')
+    const chain = first.findIndex(label => /^\d+ calls: /.test(label))
+    assert.ok(chain > 0, first.join('\n'))
+    const cut = () =>
+      boxes.evaluateAll(all => {
+        return all.map(Object).filter(box => box.textContent !== '' && box.scrollWidth > box.clientWidth).length
+      })
+    assert.equal(await cut(), 0)
+    await boxes.nth(chain).hover()
+    await idle(page)
+    assert.match(await text(page, '#tip'), /calls: .* MiB.* of what is held, in \d+ block/)
+    await boxes.nth(chain).click()
+    await idle(page)
+    const zoomed = await texts()
+    assert.ok(first[chain].includes(zoomed[0].split(' ')[0]), `${first[chain]} begins with ${zoomed[0]}`)
+    assert.equal((await boxes.first().boundingBox())!.width, (await page.locator('#icicle').boundingBox())!.width)
+    assert.match(await text(page, '#icicle nav'), /^all/)
+    assert.equal(await cut(), 0)
+    await press(page, 'ArrowLeft')
+    assert.deepEqual(await texts(), zoomed, 'the zoom stays where the cursor moves')
+    await boxes.first().focus()
+    await press(page, 'Escape')
+    assert.deepEqual(await texts(), first)
+    await press(page, 'ArrowDown', 'Enter', 'ArrowDown', 'Enter')
+    assert.equal(await page.locator('#icicle nav button').count(), 2)
+    assert.equal(await page.evaluate('document.activeElement.getAttribute("aria-level")'), '1')
+    await press(page, 'Backspace')
+    assert.equal(await page.locator('#icicle nav button').count(), 1)
+    await page.click('#icicle nav button')
+    await idle(page)
+    assert.deepEqual(await texts(), first)
+    assert.deepEqual(await violations(page), [])
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
   test('explains each failed request', async () => {
     const page = await open(oom)
     assert.match(await text(page, '#failure'), /Out of memory at event 5,568.*17 of 17.*Fragmentation: /)
     assert.equal(await text(page, '#failure h2'), 'Out of memory at event 5,568')
+    assert.equal(await page.locator('.remedies').count(), 0, 'nothing was tried')
     assert.equal(await page.evaluate('scrollY'), 0)
     await page.click('#failure button >> text=show the moment')
     await idle(page)
@@ -102,6 +149,38 @@ describe('the page of a recording', { skip: skipReason }, () => {
     await page.context().close()
   })
 
+  test('shows the settings that were tried as a table, with a line to copy in each row', async () => {
+    const tuned = await tune([oom], { settings: ['expandable_segments:True'] })
+    const path = join(folder, 'tuned.html')
+    writeFileSync(path, pageOf([{ trace: oom, replay: null, tuned, tab: 'oom' }]))
+    for (const isDark of [false, true]) {
+      const page = await show(path, isDark)
+      await page.context().grantPermissions(['clipboard-read', 'clipboard-write'])
+      const rows = await page.locator('.remedies tbody tr').allTextContents()
+      assert.match(
+        rows[0],
+        /^export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.*2\.08 GiBno: 7 requests failto 2\.08 GiB: yescopy$/,
+      )
+      assert.equal(rows.length, 2)
+      await page.click('.remedies tr:nth-child(2) button')
+      await page.locator('.remedies button >> text=copied').waitFor()
+      assert.equal(
+        await page.evaluate('navigator.clipboard.readText()'),
+        'torch.cuda.set_per_process_memory_fraction(0.017)',
+      )
+      for (const width of [390, 720]) {
+        await page.setViewportSize({ width, height: 900 })
+        await page.evaluate('new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))')
+        await idle(page)
+        assert.ok(Number(await page.evaluate('document.documentElement.scrollWidth')) <= width, `scrolls at ${width}`)
+        assert.deepEqual(await overlaps(page), [], `at ${width}`)
+      }
+      assert.deepEqual(await violations(page), [])
+      assert.deepEqual(problems, [])
+      await page.context().close()
+    }
+  })
+
   test('keeps the view in its address', async () => {
     const page = await open(mlp, false, '#e=300&z=200-400&colour=size&a=250')
     const shown = await state(page)
@@ -112,6 +191,51 @@ describe('the page of a recording', { skip: skipReason }, () => {
     assert.equal((await state(other)).a, null)
     assert.deepEqual(problems, [])
     await other.context().close()
+  })
+
+  test('shows three of seven lines at first, numbered as in the table, and keeps a choice of lines', async () => {
+    const policies = [...POLICIES, 'pytorch', 'pytorch-expandable', 'driver-malloc', 'driver-pool', 'power-of-two']
+    const page = await open(mlp, false, '', policies)
+    const rows = page.locator('#policies button')
+    const shown = () => rows.evaluateAll(all => all.map(Object).filter(each => each.ariaPressed === 'true').length)
+    assert.deepEqual([await shown(), (await rows.allTextContents())[1]], [3, '2cuda-mempool'])
+    assert.match(await text(page, '#curves-text'), /; 4 lines are hidden: click a name in the table$/)
+    const dashes = await rows
+      .locator('line')
+      .evaluateAll(all => all.map(each => Object(each).getAttribute('stroke-dasharray')))
+    assert.equal(new Set(dashes).size, 6, dashes.join())
+    assert.deepEqual(dashes.slice(0, 2), ['', ''])
+    for (let row = 0; row < 7; row++)
+      if ((await rows.nth(row).getAttribute('aria-pressed')) === 'false') await rows.nth(row).click()
+    await idle(page)
+    await page.waitForURL(/hide=&/)
+    await page.reload()
+    await page.waitForFunction('globalThis.cudaMempoolPage')
+    await idle(page)
+    assert.equal(await shown(), 7)
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
+  test('grows with the default font of the browser, without overlaps', async () => {
+    const large = await openBrowser(['--blink-settings=defaultFontSize=24'])
+    try {
+      const path = join(folder, 'large.html')
+      writeFileSync(path, pageOf([oom, leak].map(trace => ({ trace, replay: null, tuned: null, tab: trace.file }))))
+      for (const width of [390, 1280]) {
+        const page = await show(path, false, '', large)
+        assert.equal(await page.evaluate('getComputedStyle(document.body).fontSize'), '21px')
+        await page.setViewportSize({ width, height: 900 })
+        await page.evaluate('new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))')
+        await idle(page)
+        assert.ok(Number(await page.evaluate('document.documentElement.scrollWidth')) <= width, `scrolls at ${width}`)
+        assert.deepEqual(await overlaps(page), [], `at ${width}`)
+        assert.equal(await page.evaluate('document.querySelector("#curves canvas").clientHeight'), 178 * 1.5)
+        await page.context().close()
+      }
+    } finally {
+      await large.close()
+    }
   })
 
   test('keeps in its address policies whose names have dots', async () => {
@@ -128,18 +252,36 @@ describe('the page of a recording', { skip: skipReason }, () => {
   })
 
   test('writes its pictures as PNG and SVG', async () => {
-    const page = await open(mlp)
-    for (const [name, start] of [
-      ['stacked.svg', '<svg'],
-      ['maps.svg', '<svg'],
-      ['png', '\x89PNG'],
-    ]) {
+    const page = await open(oom)
+    const written = async (name: string) => {
       await page.click('.menu summary')
       const [download] = await Promise.all([page.waitForEvent('download'), page.click(`[data-export="${name}"]`)])
-      const content = readFileSync(await download.path(), 'latin1')
-      assert.ok(content.startsWith(start), name)
-      assert.ok(!start.startsWith('<') || /<rect [^>]*fill="#/.test(content), name)
+      return readFileSync(await download.path())
     }
+    const texts = async (name: string) => {
+      const svg = (await written(name)).toString()
+      assert.ok(svg.startsWith('<svg') && /<rect [^>]*fill="(?:#|url\()/.test(svg), name)
+      return [...svg.matchAll(/<text [^>]*>([^<]*)</g)].map(([, text]) => text)
+    }
+    const files = {
+      'curves.svg': ['1 PyTorch as recorded 2 GiB', '2 cuda-mempool 2.12 GiB', 'in use, at most 1.93 GiB'],
+      'stacked.svg': ['blocks below half a pixel, together', '1/16 of the run or longer 1.23 GiB'],
+      'maps.svg': ['PyTorch as recorded, 2 GiB', 'cuda-mempool, 2.12 GiB', 'obtained and unused'],
+    }
+    for (const [name, wanted] of Object.entries(files)) {
+      const found = await texts(name)
+      for (const text of [...wanted, 'out of memory, 17 times']) assert.ok(found.includes(text), `${name}: ${text}`)
+      assert.match(found.at(-1)!, /^oom-retry-2gib\.pickle\.gz · 6,067 events · 39.54 ms · by cuda-mempool, 20\d\d-/)
+    }
+    const sizeOf = (png: Buffer) => {
+      assert.equal(png.toString('latin1', 1, 4), 'PNG')
+      return [png.readUInt32BE(16), png.readUInt32BE(20)]
+    }
+    assert.ok(sizeOf(await written('stacked.png'))[1] > 2 * 350)
+    const main = (await page.locator('main').boundingBox())!
+    const [width, height] = sizeOf(await written('png'))
+    assert.ok(width === 2 * main.width && height > 2 * main.height, 'the image has the whole page')
+    assert.equal(await page.locator('.map select').count(), 2, 'the page itself stays')
     assert.deepEqual(problems, [])
     await page.context().close()
   })
@@ -185,7 +327,7 @@ describe('the page of a recording', { skip: skipReason }, () => {
         .locator('#difference .signed i')
         .evaluateAll(bars => bars.map(bar => (bar as unknown as { className: string }).className))
       assert.deepEqual(bars, ['more', 'less', 'more'])
-      const boxes = await page.locator('#difference .icicle > *').allTextContents()
+      const boxes = await page.locator('#difference [role=treeitem]').allTextContents()
       assert.deepEqual(boxes.slice(0, 3), ['all +4 MiB', 'model +5 MiB', 'load −2 MiB'])
       const sections = page.locator('main > section:not([hidden])')
       const names = await sections.evaluateAll(all => all.map(each => (each as unknown as { id: string }).id))
@@ -215,6 +357,9 @@ describe('the page of a recording', { skip: skipReason }, () => {
         for (const media of [{ media: 'print' }, { media: 'screen', forcedColors: 'active' }] as const) {
           await page.emulateMedia(media)
           assert.deepEqual(await overlaps(page), [], JSON.stringify(media))
+          const style = await page.evaluate(`['print-color-adjust', 'forced-color-adjust'].map(
+            name => getComputedStyle(document.querySelector('#legend .swatch')).getPropertyValue(name))`)
+          assert.deepEqual(style, 'media' in media && media.media === 'print' ? ['exact', 'auto'] : ['economy', 'none'])
         }
         assert.deepEqual(problems, [])
         await page.context().close()

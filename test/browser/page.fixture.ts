@@ -12,7 +12,8 @@ import type { Trace } from '../../src/recordings/trace/trace.js'
 import { openBrowser } from './chromium.fixture.js'
 
 const LONGEST_WAIT_MS = 20_000
-const POLICIES = ['recorded', 'cuda-mempool']
+/** Replayed unless a test names others. */
+export const POLICIES = ['recorded', 'cuda-mempool']
 
 /** The state of a page, as it tells it. */
 export interface Shown {
@@ -100,9 +101,9 @@ export class Pages {
     return this.show(path, isDark, hash)
   }
 
-  async show(path: string, isDark: boolean, hash = ''): Promise<Page> {
+  async show(path: string, isDark: boolean, hash = '', by = this.browser!): Promise<Page> {
     const { problems } = this
-    const context = await this.browser!.newContext({
+    const context = await by.newContext({
       colorScheme: isDark ? 'dark' : 'light',
       viewport: { width: 1200, height: 900 },
       reducedMotion: 'reduce',

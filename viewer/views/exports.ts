@@ -1,15 +1,24 @@
-// Pictures as files: PNG at twice the size, or SVG.
+// Pictures as files: PNG at twice the size, or SVG. They are read without the page, so they have all that it says.
 
 import { fileName } from '../../src/core/base/shown-text.js'
-import { type Rectangles, SvgSurface } from '../../src/recordings/picture/drawing/svg-surface.js'
+import {
+  blockItems,
+  curveItems,
+  failureItems,
+  type LegendItem,
+  policyItem,
+  UNUSED_ITEM,
+} from '../../src/recordings/picture/drawing/legend.js'
+import { drawSheet, type Sheet, type SheetPart, sheetSize } from '../../src/recordings/picture/drawing/sheet.js'
+import { type Pixels, SvgSurface } from '../../src/recordings/picture/drawing/svg-surface.js'
 import { byId } from '../elements.js'
 import type { Page } from '../page.js'
-import { CanvasSurface, FONT } from '../surface.js'
-import type { Frame } from './frame.js'
+import { CanvasSurface } from '../surface.js'
+import { formatBytes, formatCount, formatUs } from '../text.js'
+import { imageOfPage } from './page-image.js'
 import type { Pictures } from './pictures.js'
 
 const SCALE = 2
-const SPACE = 30
 
 export class Exports {
   constructor(
@@ -30,83 +39,101 @@ export class Exports {
       window.print()
       return
     }
-    const { curves, stacked, maps } = this.pictures
     const [what, kind] = name.includes('.') ? name.split('.') : ['page', name]
-    const chosen: Readonly<Record<string, readonly Frame[]>> = {
-      curves: [curves],
-      stacked: [stacked],
-      maps,
-      page: [curves, stacked, ...maps],
-    }
-    const file = `${fileName(this.page.recording.file)}-${what}.${kind}`
-    save(kind === 'svg' ? await this.svg(chosen[what]) : await this.png(chosen[what]), file)
+    save(await this.contents(what, kind), `${fileName(this.page.recording.file)}-${what}.${kind}`)
   }
 
-  private async svg(frames: readonly Frame[]): Promise<Blob> {
+  private contents(what: string, kind: string): Promise<Blob> {
+    const sheet = (rows: Sheet['rows']) => ({ heading: this.page.recording.verdict, rows, foot: this.foot })
+    const [curves, stacked, maps] = [[this.curves()], [this.stacked()], this.maps()]
+    // Some browsers let nobody read an image that has elements of a page.
+    if (what === 'page') return imageOfPage(this.foot, SCALE).catch(() => this.png(sheet([curves, stacked, ...maps])))
+    const chosen = sheet({ curves: [curves], stacked: [stacked], maps }[what] ?? [])
+    return kind === 'svg' ? this.svg(chosen) : this.png(chosen)
+  }
+
+  private curves(): SheetPart {
+    const { page, pictures } = this
+    const { recording, info, state } = page
+    const lines = info.policies
+      .filter(({ policy }) => !state.hidden.includes(policy))
+      .map(({ policy, label }) => {
+        const peak = recording.policies.find(each => each.policy === policy)?.peakBytes ?? null
+        const text = peak === null ? label : `${label} ${formatBytes(peak)}`
+        return policyItem(policy, page.numberOf(policy), text)
+      })
+    const more = curveItems(info.peakBytes, recording.leastBytes)
+    return pictures.curves.part('In use and reserved', [...lines, ...more, ...this.failures])
+  }
+
+  private stacked(): SheetPart {
+    return this.pictures.stacked.part('Allocations, with bytes at the peak', [...this.blocks, ...this.failures])
+  }
+
+  /** The maps as on the page: beside each other if there is room. */
+  private maps(): SheetPart[][] {
+    const { maps } = this.pictures
+    const parts = maps.map(({ drawing, part }, i) => {
+      const peak = this.page.recording.policies.find(({ label }) => label === drawing.name)?.peakBytes ?? null
+      const title = `${drawing.name}${peak === null ? '' : `, ${formatBytes(peak)}`}`
+      return part.call(maps[i], title, i === 0 ? [UNUSED_ITEM, ...this.blocks, ...this.failures] : [])
+    })
+    const tops = new Set(maps.map(({ canvas }) => canvas.getBoundingClientRect().top))
+    return tops.size === 1 ? [parts] : parts.map(part => [part])
+  }
+
+  private get blocks(): LegendItem[] {
+    return blockItems(this.page.colours?.legend ?? [])
+  }
+
+  private get failures(): LegendItem[] {
+    return failureItems(this.page.info.failures.length)
+  }
+
+  /** The file, the part that is shown, and the day. */
+  private get foot(): string {
+    const { recording, info, state, end } = this.page
+    const text = (place: number) => (state.axis === 'event' ? formatCount(Math.round(place)) : formatUs(place))
+    const isAll = state.from <= 0 && state.to >= end
+    return [
+      fileName(recording.file),
+      ...(recording.device === '' ? [] : [recording.device]),
+      `${formatCount(info.events)} ${info.events === 1 ? 'event' : 'events'}`,
+      ...(info.spanUs > 0 ? [formatUs(info.spanUs)] : []),
+      ...(isAll ? [] : [`shown: ${text(state.from)} to ${text(state.to)}`]),
+      `by cuda-mempool, ${new Date().toISOString().slice(0, 16).replace('T', ' ')} UTC`,
+    ].join(' · ')
+  }
+
+  private async svg(sheet: Sheet): Promise<Blob> {
     const { page } = this
     const painted = page.painted
     const raw = await page.paint(true)
     if (raw !== null) page.painted = raw
-    const { width, height } = sizeOf(frames)
-    const surface = new SvgSurface(width, height, page.theme.cells, page.theme.paper, imageOf)
-    let y = 0
-    for (const frame of frames) {
-      surface.text(0, y + SPACE / 2, frame.drawing.name, page.theme.ink, { bold: true })
-      surface.move(y + SPACE)
-      frame.drawOn(surface)
-      surface.move(0)
-      y += frame.drawing.height + SPACE
-    }
+    const { width, height } = sheetSize(sheet)
+    const surface = new SvgSurface(width, height, page.theme, imageOf)
+    drawSheet(surface, sheet, page.theme)
     page.painted = painted
     return new Blob([surface.toString()], { type: 'image/svg+xml' })
   }
 
-  private async png(frames: readonly Frame[]): Promise<Blob> {
-    const { page } = this
-    const { width, height } = sizeOf(frames)
-    const isPage = frames.length > 1
-    const top = isPage ? 74 : 0
-    const canvas = new OffscreenCanvas(width * SCALE, (height + top) * SCALE)
+  private png(sheet: Sheet): Promise<Blob> {
+    const { width, height } = sheetSize(sheet)
+    const canvas = new OffscreenCanvas(width * SCALE, height * SCALE)
     const context = canvas.getContext('2d')! as unknown as CanvasRenderingContext2D
     context.scale(SCALE, SCALE)
-    const surface = new CanvasSurface(context)
-    surface.rectangle(0, 0, width, height + top, page.theme.paper)
-    if (isPage) {
-      context.textBaseline = 'middle'
-      page.recording.verdict.forEach((line, i) => {
-        context.font = `600 ${FONT.replace('12px', '17px')}`
-        context.fillStyle = page.theme.ink
-        context.fillText(line, 8, 20 + i * 26, width - 16)
-      })
-    }
-    let y = top
-    for (const frame of frames) {
-      surface.text(8, y + SPACE / 2, frame.drawing.name, page.theme.ink, { bold: true })
-      context.save()
-      context.translate(0, y + SPACE)
-      frame.drawOn(surface)
-      context.restore()
-      y += frame.drawing.height + SPACE
-    }
+    drawSheet(new CanvasSurface(context), sheet, this.page.theme)
     return canvas.convertToBlob({ type: 'image/png' })
   }
 }
 
-/** The URL of an image of the rectangles. */
-function imageOf({ width, height, boxes }: Rectangles): string {
+/** The URL of an image of the pixels. */
+function imageOf({ width, height, rgba }: Pixels): string {
   const canvas = document.createElement('canvas')
   Object.assign(canvas, { width, height })
-  const context = canvas.getContext('2d')!
-  for (const box of boxes) {
-    context.fillStyle = box.colour
-    context.fillRect(box.x, box.y, box.width, box.height)
-  }
+  const bytes = new Uint8ClampedArray(rgba.buffer as ArrayBuffer, rgba.byteOffset, rgba.byteLength)
+  canvas.getContext('2d')!.putImageData(new ImageData(bytes, width, height), 0, 0)
   return canvas.toDataURL()
-}
-
-function sizeOf(frames: readonly Frame[]): { width: number; height: number } {
-  const width = Math.max(...frames.map(frame => frame.canvas.clientWidth))
-  return { width, height: frames.reduce((sum, frame) => sum + frame.drawing.height + SPACE, 0) }
 }
 
 function save(blob: Blob, name: string): void {

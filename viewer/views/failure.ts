@@ -1,6 +1,6 @@
 // Why a request failed: the panel above the pictures.
 
-import type { PageAdvice, PageFailure } from '../../src/recordings/report/page/page-data.js'
+import type { PageAdvice, PageFailure, PageRemedies } from '../../src/recordings/report/page/page-data.js'
 import { button, byId, element, sizeList } from '../elements.js'
 import type { Page, ViewPart } from '../page.js'
 import { formatBytes, formatCount } from '../text.js'
@@ -33,7 +33,7 @@ export class FailurePanel implements ViewPart {
 
   private contents(failure: PageFailure, index: number, count: number): HTMLElement[] {
     const { page } = this
-    const { failures, advice } = page.recording
+    const { failures, advice, remedies } = page.recording
     const heading = element('div', { class: 'row' }, element('h2', {}, failure.title))
     const go = (to: number) => page.moveCursor(failures[(to + count) % count].event)
     if (count > 1) {
@@ -52,6 +52,7 @@ export class FailurePanel implements ViewPart {
       columns.append(sizeList(failure.holders.map(({ bytes, text }) => [formatBytes(bytes), text])))
     made.push(columns)
     if (failure.pieces.length > 0) made.push(...piecesBar(failure))
+    if (remedies !== null) made.push(remedyTable(remedies))
     if (advice.length > 0) made.push(adviceRow(advice))
     return made
   }
@@ -87,19 +88,41 @@ function piecesBar({ pieces, askedBytes }: PageFailure): HTMLElement[] {
   ]
 }
 
+/** The settings that would have helped, the best first, each to copy. */
+function remedyTable({ columns, rows }: PageRemedies): HTMLElement {
+  const head = element('tr', {}, ...['set this', ...columns].map(name => element('th', { scope: 'col' }, name)))
+  head.append(element('td'))
+  const body = rows.map(({ line, cells, note }) => {
+    const first = element('td', {}, element('code', {}, line))
+    if (note !== '') first.append(element('p', { class: 'quiet' }, note))
+    const figures = cells.map((text, i) => element('td', { 'data-name': columns[i] }, text))
+    return element('tr', {}, first, ...figures, element('td', {}, copyButton(line)))
+  })
+  return element(
+    'div',
+    { class: 'remedies' },
+    element('table', {}, element('thead', {}, head), element('tbody', {}, ...body)),
+  )
+}
+
 function adviceRow(advice: readonly PageAdvice[]): HTMLElement {
   const row = element('div', { class: 'advice' })
   for (const { text, isSetting } of advice) {
-    if (!isSetting) {
-      row.append(element('p', {}, text))
-      continue
-    }
-    const copy = button(
-      'copy',
-      () => void navigator.clipboard?.writeText(text).then(() => copy.replaceChildren('copied')),
-      { 'aria-label': `copy ${text}` },
+    row.append(
+      isSetting
+        ? element('div', { class: 'row' }, element('code', {}, text), copyButton(text))
+        : element('p', {}, text),
     )
-    row.append(element('div', { class: 'row' }, element('code', {}, text), copy))
   }
   return row
+}
+
+function copyButton(text: string): HTMLElement {
+  const copied = () =>
+    void navigator.clipboard?.writeText(text).then(() => {
+      made.replaceChildren('copied')
+      made.setAttribute('aria-label', `copied ${text}`)
+    })
+  const made = button('copy', copied, { 'aria-label': `copy ${text}` })
+  return made
 }

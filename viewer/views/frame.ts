@@ -1,10 +1,12 @@
 // A picture with axes on a canvas of its own. It follows the pointer; a drawing fills it.
 
 import { drawLowerAxis } from '../../src/recordings/picture/drawing/axes.js'
+import { drawFailure, type LegendItem } from '../../src/recordings/picture/drawing/legend.js'
+import type { SheetPart } from '../../src/recordings/picture/drawing/sheet.js'
 import type { Plot, Surface } from '../../src/recordings/picture/drawing/surface.js'
 import type { Page, ViewPart } from '../page.js'
 import type { PlaceInfo } from '../protocol.js'
-import { CanvasSurface } from '../surface.js'
+import { CanvasSurface, REM } from '../surface.js'
 import { formatCount, formatUs } from '../text.js'
 import { Latest } from '../worker-client.js'
 import { heldText } from './holders.js'
@@ -12,10 +14,11 @@ import { drawLife, drawPlace, type Span } from './outline.js'
 import { Probe, type Probed } from './probe.js'
 import { hideTip, type Point, placeLines, showTip } from './tip.js'
 
-export const GUTTER = 68
-const AXIS_HEIGHT = 25
+export const GUTTER = 68 * REM
+const AXIS_HEIGHT = 25 * REM
 const TOP = 12
-const RIGHT = 2
+/** The numbers of lines stand there; without lines it is as wide, so that moments lie below each other. */
+const RIGHT = 24 * REM
 const LEAST_DRAG = 5
 
 /** The contents of a frame. */
@@ -75,6 +78,12 @@ export class Frame implements ViewPart {
     return Math.round(this.plot.height * ratio())
   }
 
+  /** The picture for a sheet. */
+  part(title: string, legend: readonly LegendItem[]): SheetPart {
+    const { height } = this.drawing
+    return { title, width: this.width, height, left: GUTTER, legend, draw: surface => this.drawOn(surface) }
+  }
+
   show(): void {
     const { canvas, drawing, page, host } = this
     if (this.width === 0) return
@@ -119,7 +128,7 @@ export class Frame implements ViewPart {
     if (steps.length < plot.width / 14) for (const x of steps) surface.line(x, plot.top, x, bottom, theme.quiet, [2, 3])
     for (const event of info.failures) {
       const x = this.x(page.at(event))
-      if (isIn(x)) surface.path([x - 4, bottom + 8, x + 4, bottom + 8, x, bottom + 1], theme.alarm, 'fill')
+      if (isIn(x)) drawFailure(surface, x, bottom, theme)
     }
     if (life !== null) drawLife(surface, plot, life, theme)
     if (this.selection.isOn || drawing.isOverview) this.drawRange(surface)

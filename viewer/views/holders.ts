@@ -8,11 +8,15 @@ import type { Page, State, ViewPart } from '../page.js'
 import type { HoldersAnswer } from '../protocol.js'
 import { formatBytes, formatCount, formatShare, formatUs } from '../text.js'
 import { ChoiceTable } from './choice-table.js'
-import { drawIcicle } from './icicle.js'
+import { IcicleView, NO_ZOOM, type Zoom } from './icicle.js'
+
+type HeldBox = HoldersAnswer['icicle']['boxes'][number]
 
 export class Holders implements ViewPart {
   private shown: HoldersAnswer | null = null
   private wasDark = false
+  private zoom: Zoom = NO_ZOOM
+  private readonly icicle: IcicleView<HeldBox>
   private readonly table: ChoiceTable
 
   constructor(private readonly page: Page) {
@@ -21,6 +25,7 @@ export class Holders implements ViewPart {
       page.update({ group: page.state.group === Number(key) ? null : Number(key) })
     })
     const { update } = { update: page.update.bind(page) }
+    this.icicle = new IcicleView(byId('icicle'), 'Call stacks', zoom => update({ zoom }))
     byId('to-peak').addEventListener('click', () => page.moveCursor(page.info.peakEvent))
     byId('mark-a').addEventListener('click', () => update({ a: page.state.cursor }))
     byId('mark-b').addEventListener('click', () => update({ b: page.state.cursor }))
@@ -41,14 +46,21 @@ export class Holders implements ViewPart {
     byId('invert').hidden = byId('machinery').hidden = !info.hasStacks
     byId('question-label').hidden = state.a === null || state.b === null
     byId<HTMLSelectElement>('question').value = state.question === 'step' ? 'at' : state.question
-    if (holders === null || (holders === this.shown && this.wasDark === page.theme.isDark)) return
+    if (holders === null) return
+    const isNew = holders !== this.shown || this.wasDark !== page.theme.isDark
+    // Boxes in detail are those of one path: other paths wait for theirs.
+    const isThere = holders.under.every((key, i) => key === state.zoom.path[i])
+    if (isThere && (isNew || state.zoom !== this.zoom)) {
+      this.zoom = state.zoom
+      this.showIcicle(holders)
+    }
+    if (!isNew) return
     this.shown = holders
     this.wasDark = page.theme.isDark
     const title = this.title(holders)
     byId('holders-title').textContent = title
     const held = heldText(page)
     byId('said').textContent = held === '' ? title : `event ${formatCount(state.cursor)}: ${held}`
-    this.showIcicle(holders)
     this.showTable(holders)
   }
 
@@ -66,20 +78,15 @@ export class Holders implements ViewPart {
     return `Who holds it at ${where}event ${formatCount(state.cursor)}${time}: ${sum}`
   }
 
-  private showIcicle({ boxes, bytes }: HoldersAnswer): void {
+  private showIcicle({ icicle, bytes }: HoldersAnswer): void {
     const { theme } = this.page
-    const drawn = boxes.map(box => {
-      const text = `${box.label}: ${formatBytes(box.bytes)}, ${formatShare(box.bytes / bytes)}`
-      const count = `${formatCount(box.blocks)} ${box.blocks === 1 ? 'block' : 'blocks'}`
-      return {
-        ...box,
-        label: box.depth === 0 ? `all ${formatBytes(box.bytes)}` : box.label,
-        text,
-        title: `${text}, ${count}${box.place === '' ? '' : `\n${box.place}`}`,
-        background: tint(box.depth === 0 ? Cell.rest : box.cell, theme),
-      }
-    })
-    drawIcicle(byId('icicle'), drawn)
+    this.icicle.draw(icicle, this.zoom, ({ calls: [call] }) => ({
+      bytes: formatBytes(call.bytes),
+      lines: [
+        `${formatShare(call.bytes / bytes)} of what is held, in ${formatCount(call.blocks)} ${call.blocks === 1 ? 'block' : 'blocks'}`,
+      ],
+      background: tint(call.depth === 0 ? Cell.rest : call.cell, theme),
+    }))
   }
 
   private showTable({ rows, bytes, groups }: HoldersAnswer): void {
@@ -93,7 +100,7 @@ export class Holders implements ViewPart {
         formatCount(row.blocks),
       ]
       if (hasBefore) cells.push(`${row.grown > 0 ? '+' : row.grown < 0 ? '−' : ''}${formatBytes(Math.abs(row.grown))}`)
-      const label = [swatch(theme.cells[row.cell]), element('span', {}, row.label)]
+      const label = [swatch(theme, row.cell), element('span', {}, row.label)]
       return { key: String(row.group), label, title: 'show only these', cells }
     })
     const more = groups - rows.length

@@ -7,11 +7,12 @@ import { UNIT_BYTES } from '../../src/recordings/picture/picture.js'
 import { byId, element } from '../elements.js'
 import type { Page } from '../page.js'
 import type { PaintAnswer, PolicyInfo } from '../protocol.js'
+import { REM } from '../surface.js'
 import { formatBytes, formatCount } from '../text.js'
 import { type Drawing, Frame } from './frame.js'
 import { drawBand, drawRuns, type Span } from './outline.js'
 
-const [CURVES_HEIGHT, STACKED_HEIGHT, MAP_HEIGHT] = [178, 350, 270]
+const [CURVES_HEIGHT, STACKED_HEIGHT, MAP_HEIGHT] = [178 * REM, 350 * REM, 270 * REM]
 
 /** All pictures that the worker paints. */
 export class Pictures {
@@ -108,7 +109,7 @@ class Curves implements Drawing {
     const { curves, theme, state, info, recording } = page
     if (curves === null) return
     const lines = info.policies
-      .map(({ policy }, i) => ({ policy, reserved: curves.reserved[i] }))
+      .map(({ policy }, i) => ({ policy, name: String(page.numberOf(policy)), reserved: curves.reserved[i] }))
       .filter(({ policy }) => !state.hidden.includes(policy))
     drawCurves(surface, plot, { ...curves, lines, leastBytes: recording.leastBytes }, theme)
   }

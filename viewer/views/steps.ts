@@ -4,12 +4,12 @@ import { byteTicks } from '../../src/recordings/picture/drawing/axes.js'
 import type { Surface } from '../../src/recordings/picture/drawing/surface.js'
 import { byId } from '../elements.js'
 import type { Page } from '../page.js'
-import { CanvasSurface } from '../surface.js'
+import { CanvasSurface, REM } from '../surface.js'
 import { formatBytes, formatCount, formatShare } from '../text.js'
 import { GUTTER } from './frame.js'
 
-const HEIGHT = 112
-const MOST_BAR = 44
+const HEIGHT = 112 * REM
+const MOST_BAR = 44 * REM
 /** A step that leaves less than this share of the peak leaves nothing that matters. */
 const LITTLE = 0.001
 
@@ -68,7 +68,7 @@ export class StepBars {
   private draw(surface: Surface, chosen: number): void {
     const { theme, info } = this.page
     const top = info.left.reduce((most, bytes) => Math.max(most, bytes), 1) * 1.05
-    const [base, height] = [HEIGHT - 20, HEIGHT - 28]
+    const [base, height] = [HEIGHT - 20 * REM, HEIGHT - 28 * REM]
     const end = this.canvas.clientWidth
     for (const bytes of byteTicks(top, 3)) {
       const y = Math.round(base - (bytes / top) * height) + 0.5
@@ -76,7 +76,7 @@ export class StepBars {
       surface.text(GUTTER - 8, y, formatBytes(bytes), theme.quiet, { align: 'right' })
     }
     const width = this.barWidth
-    const every = Math.ceil(30 / width)
+    const every = Math.ceil((30 * REM) / width)
     info.left.forEach((bytes, step) => {
       const x = GUTTER + step * width
       const tall = Math.max(1, (bytes / top) * height)
@@ -88,7 +88,7 @@ export class StepBars {
         step === chosen ? theme.accent : theme.cells[4],
       )
       if (step % every === 0)
-        surface.text(x + width / 2, base + 11, formatCount(step + 1), theme.quiet, { align: 'center' })
+        surface.text(x + width / 2, base + 11 * REM, formatCount(step + 1), theme.quiet, { align: 'center' })
     })
   }
 }

@@ -3,11 +3,13 @@
 import { fileName } from '../../src/core/base/shown-text.js'
 import { policyColour } from '../../src/recordings/picture/drawing/theme.js'
 import type { PagePolicy } from '../../src/recordings/report/page/page-data.js'
-import { button, byId, element, sizeList, swatch } from '../elements.js'
+import { button, byId, element, lineSample, sizeList } from '../elements.js'
 import type { Page, ViewPart } from '../page.js'
-import { formatBytes } from '../text.js'
+import { formatBytes, formatCount } from '../text.js'
 
 const MAIN: readonly string[] = ['recorded', 'cuda-mempool']
+
+const RANGE = 'drag for a range; everything below shows it; with Shift, its figures'
 
 export class Summary implements ViewPart {
   private shown = ''
@@ -29,6 +31,8 @@ export class Summary implements ViewPart {
       page.data.recordings.length > 1 && page.recording.tab.startsWith(fileName(file))
     byId('file').title = file
     byId('device').textContent = device
+    const lines = page.info.policies.filter(({ policy }) => hidden.includes(policy)).length
+    byId('curves-text').textContent = lines === 0 ? RANGE : `${RANGE}; ${hiddenText(lines)}`
     byId('verdict').replaceChildren(...verdict.map(line => element('span', {}, line)))
     byId('held').replaceChildren(
       ...(held === null
@@ -59,7 +63,6 @@ export class Summary implements ViewPart {
     const { page } = this
     const { hidden } = page.state
     const isShown = !hidden.includes(policy.policy)
-    const colour = policyColour(policy.policy, page.theme)
     const name = button(
       policy.label,
       () => {
@@ -68,10 +71,10 @@ export class Summary implements ViewPart {
       },
       { 'aria-pressed': String(isShown), title: 'show or hide its curve' },
     )
-    name.prepend(swatch(colour))
+    name.prepend(lineSample(policy.policy, page.theme), element('b', {}, String(page.numberOf(policy.policy))))
     const bar = element('i')
     bar.style.width = `${((policy.peakBytes ?? 0) / most) * 100}%`
-    bar.style.background = colour
+    bar.style.background = policyColour(policy.policy, page.theme)
     const least = element('b')
     least.style.left = `${(page.recording.leastBytes / most) * 100}%`
     return element(
@@ -113,4 +116,8 @@ export class Summary implements ViewPart {
     }
     byId('ranks-bars').replaceChildren(bars)
   }
+}
+
+function hiddenText(lines: number): string {
+  return `${lines === 1 ? 'one line is hidden' : `${formatCount(lines)} lines are hidden`}: click a name in the table`
 }

@@ -1,4 +1,4 @@
-// The hint beside the pointer, or beside a place that keys have reached.
+// The hint beside the pointer, below a focused element, or beside a place that keys have reached.
 
 import { byId, element } from '../elements.js'
 import type { BlockInfo, BlockLine, HoleInfo, PlaceInfo } from '../protocol.js'
@@ -13,6 +13,7 @@ export interface Point {
   readonly clientY: number
 }
 
+/** Shows lines at a point of the window, the first in bold. */
 export function showTip({ clientX, clientY }: Point, lines: readonly string[]): void {
   const tip = byId('tip')
   tip.replaceChildren(...lines.map((line, i) => element(i === 0 ? 'b' : 'p', {}, line)))

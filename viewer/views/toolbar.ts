@@ -1,11 +1,14 @@
 // The bar at the top, the legend, and all keys.
 
+import { Cell } from '../../src/recordings/picture/cells.js'
 import type { LegendEntry } from '../../src/recordings/picture/colouring.js'
+import { legendText } from '../../src/recordings/picture/stack-text.js'
 import { button, byId, element, swatch } from '../elements.js'
 import type { Page, State, ViewPart } from '../page.js'
 import type { ColourAnswer } from '../protocol.js'
 import { formatBytes, formatCount, formatShare, formatUs } from '../text.js'
 import { Delayed } from '../worker-client.js'
+import { hideTip } from './tip.js'
 
 const FIND_DELAY_MS = 120
 /** Keys and what they do, as the help lists them. */
@@ -94,7 +97,7 @@ export class Toolbar implements ViewPart {
     const small = element(
       'span',
       { class: 'key' },
-      swatch(page.theme.cells[2]),
+      swatch(page.theme, Cell.small),
       element('em', {}, 'blocks below half a pixel, together'),
     )
     byId('legend').replaceChildren(...keys, small)
@@ -115,8 +118,8 @@ export class Toolbar implements ViewPart {
       title: `${label}: show only these`,
     })
     choose.append(
-      swatch(page.theme.cells[cell]),
-      element('span', { class: 'text' }, label),
+      swatch(page.theme, cell),
+      element('span', { class: 'text' }, legendText(label)),
       element('em', {}, formatShare(share)),
     )
     const leaveOut = button('×', hide, {
@@ -152,7 +155,7 @@ export class Toolbar implements ViewPart {
       page.update({ find: '' })
     } else if (page.state.pinned !== null) page.update({ pinned: null })
     else page.update({ only: [], without: [], group: null, find: '', a: null, b: null, question: 'at' })
-    byId('tip').hidden = true
+    hideTip()
   }
 
   /** Whether the key has a meaning. */

@@ -57,13 +57,17 @@ describe('cuda-mempool report', () => {
       unwrapped(stdout),
       /^Out of memory: fragmentation\. To serve the run, raise the program's own limit with today's settings to 2\.33 GiB .* or with expandable_segments:True to 2\.08 GiB .* PyTorch reserved 2 GiB for 1\.93 GiB in use/,
     )
-    const [{ advice, policies, columns, inUseBytes, leastBytes }] = dataOf(readFileSync(path, 'utf8')).recordings
+    const [{ advice, remedies, policies, columns, inUseBytes, leastBytes }] = dataOf(
+      readFileSync(path, 'utf8'),
+    ).recordings
     assert.match(
       advice[0].text,
       /^Would have served the last failed request, by replay: PyTorch, default no · .* cuda-mempool maybe · .* maybe: that/,
     )
-    const settings = advice.filter(({ isSetting }) => isSetting).map(({ text }) => text)
-    assert.ok(settings.includes('export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True'), settings.join('\n'))
+    assert.deepEqual(remedies!.columns, ['needs', 'fits your 2 GiB', 'with the limit raised'])
+    const [{ line, cells }] = remedies!.rows
+    assert.equal(line, 'export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True')
+    assert.deepEqual(cells, ['2.08 GiB', 'no: 7 requests fail', 'to 2.08 GiB: yes'])
     assert.deepEqual(
       columns.map(({ title }) => title),
       ['fits in', 'most reserved'],

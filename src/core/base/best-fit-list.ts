@@ -18,22 +18,29 @@ const NEVER_USED: never[][] = [[]]
 
 export class BestFitList<Block extends SizedBlock> {
   /** by class of sizes, from `lowest` on: its chunks; only the first may be empty, and only alone */
-  private readonly classes: Block[][][] = []
+  private classes: Block[][][] = []
   /** The first class. An allocator may have thousands of lists, most of them with blocks of one class. */
   private lowest = 0
 
   insert(block: Block): void {
     const { classes } = this
     const number = classOf(block.bytes)
-    if (classes.length === 0) this.lowest = number
+    if (classes.length === 0) {
+      this.lowest = number
+      this.classes = [[[block]]]
+      return
+    }
     while (number < this.lowest) {
       classes.unshift(NEVER_USED)
       this.lowest--
     }
     const index = number - this.lowest
     while (classes.length <= index) classes.push(NEVER_USED)
-    if (classes[index] === NEVER_USED) classes[index] = [[]]
     const chunks = classes[index]
+    if (chunks === NEVER_USED) {
+      classes[index] = [[block]]
+      return
+    }
     const chunk = chunkOf(chunks, block.bytes, block.address)
     const blocks = chunks[chunk]
     const at = lowerBound(blocks, block.bytes, block.address)

@@ -39,6 +39,15 @@ test('the list agrees with a sorted array', () => {
   )
 })
 
+test('items in rising order fill whole chunks, and all are found', () => {
+  const list = new SortedList<Item>()
+  const items = Array.from({ length: 2000 }, (_, i) => ({ first: Math.floor(i / 3), second: i }))
+  for (const item of items) list.insert(item, item.first, item.second)
+  assert.deepEqual([...list], items)
+  for (const item of items) assert.equal(list.from(item.first, item.second), item)
+  for (const item of items.slice(1)) assert.equal(list.before(item.first, item.second), items[item.second - 1])
+})
+
 test('thousands of equals are found one by one, and 100,000 items move few others', () => {
   const list = new SortedList<Item>()
   const items = Array.from({ length: 100_000 }, (_, i) => ({ first: i < 3000 ? 0 : i, second: 0 }))

@@ -1,5 +1,6 @@
 // Items by two numbers, in chunks: an insertion moves the items of one chunk only, so that a hundred thousand items
-// cost little more each than a few. The numbers lie in arrays of their own, which makes searching fast.
+// cost little more each than a few. The numbers lie in arrays of their own, which makes searching fast. Lists are often
+// filled in rising order, so an item after all others moves none.
 
 const MOST_ITEMS = 512
 
@@ -16,8 +17,11 @@ export class SortedList<Item> {
   /** Adds an item by its numbers, before its equals. */
   insert(item: Item, first: number, second = 0): void {
     const { chunks } = this
-    const number = Math.max(0, Math.min(this.chunkFrom(first, second), chunks.length - 1))
-    chunks[number] ??= { first: [], second: [], items: [] }
+    const number = this.chunkFrom(first, second)
+    if (number === chunks.length) {
+      this.append(item, first, second)
+      return
+    }
     const chunk = chunks[number]
     const at = indexFrom(chunk, first, second)
     chunk.first.splice(at, 0, first)
@@ -70,11 +74,24 @@ export class SortedList<Item> {
     for (const { items } of this.chunks) yield* items
   }
 
+  private append(item: Item, first: number, second: number): void {
+    const last = this.chunks.at(-1)
+    if (last === undefined || last.items.length === MOST_ITEMS) {
+      this.chunks.push({ first: [first], second: [second], items: [item] })
+      return
+    }
+    last.first.push(first)
+    last.second.push(second)
+    last.items.push(item)
+  }
+
   /** The first chunk whose last item is not before these numbers. */
   private chunkFrom(first: number, second: number): number {
     const { chunks } = this
+    const last = chunks.at(-1)
+    if (last === undefined || isBefore(last, last.items.length - 1, first, second)) return chunks.length
     let low = 0
-    let high = chunks.length
+    let high = chunks.length - 1
     while (low < high) {
       const middle = (low + high) >>> 1
       const chunk = chunks[middle]

@@ -71,7 +71,7 @@ test('rows and the icicle add up to the bytes in use, by every grouping', () => 
         grouping,
       )
       for (const inverted of [false, true]) {
-        const boxes = icicleOf(mlp, colouring, list, { inverted, machinery: false })
+        const { boxes } = icicleOf(mlp, colouring, list, { inverted, machinery: false, under: [] })
         assert.equal(boxes[0].bytes, live.inUse[event])
         const tops = boxes.filter(({ depth }) => depth === 1)
         assert.ok(tops.reduce((total, box) => total + box.bytes, 0) <= live.inUse[event])
@@ -79,6 +79,31 @@ test('rows and the icicle add up to the bytes in use, by every grouping', () => 
     }
   }
   assert.equal(GROUPINGS.length, 8)
+})
+
+test('of very many call stacks an icicle has those that hold most, and the others as one box', () => {
+  const builder = new TraceBuilder()
+  const { stacks } = builder
+  const main = stacks.entry('main.py', 1, 'main')
+  for (let i = 0; i < 20_010; i++) {
+    const stack = stacks.number([stacks.entry('made.py', i, 'made'), main])
+    builder.add(Action.alloc, 2 ** 40 + i * 4096, i < 10 ? 512 : 1024, 0, i, stack)
+  }
+  const many = new LiveBlocks(makePicture(builder.build({ file: 'many' }), []))
+  const list = many.at(many.peakEvent)
+  const { boxes } = icicleOf(many.picture, colouringOf(many, 'stack'), list, {
+    inverted: false,
+    machinery: false,
+    under: ['10 stacks that hold less\n'],
+  })
+  assert.deepEqual(
+    boxes.map(({ label, bytes }) => [label, bytes]),
+    [
+      ['all', 20_005 * 1024],
+      ['main', 20_000 * 1024],
+      ['10 stacks that hold less', 10 * 512],
+    ],
+  )
 })
 
 test('the legend has the groups with most bytes at the peak, at most eight, and the others as one', () => {
@@ -120,7 +145,9 @@ test('blocks are grouped by the names of their call stacks, and calls of machine
     ],
   )
   const boxes = (machinery: boolean) =>
-    icicleOf(blocks.picture, colouring, blocks.at(3), { inverted: true, machinery }).map(({ label }) => label)
+    icicleOf(blocks.picture, colouring, blocks.at(3), { inverted: true, machinery, under: [] }).boxes.map(
+      ({ label }) => label,
+    )
   assert.deepEqual(boxes(false), ['all', "autograd's thread", 'backward of mm', 'forward', 'forward'])
   assert.equal(boxes(true)[1], 'torch::unwind::unwind')
 })

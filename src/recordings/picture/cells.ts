@@ -32,22 +32,8 @@ export interface Painting {
   readonly cells: Uint8Array
 }
 
-/** Colours of the cells, and of edges from EDGE on, as RGBA in the byte order of ImageData. */
+/** Colours of the cells, of edges from EDGE on, and of marks from MARK on, as RGBA in the byte order of ImageData. */
 export type Palette = Uint32Array
-
-/** Copies a painting into RGBA, row by row. Unused memory is hatched in the colour of its edge. */
-export function coloured({ width, height, cells }: Painting, palette: Palette, hatch: number): Uint32Array {
-  const rgba = new Uint32Array(width * height)
-  for (let x = 0; x < width; x++) {
-    const column = x * height
-    for (let y = 0; y < height; y++) {
-      const cell = cells[column + y]
-      const isLine = cell === Cell.unused && (x + y) % (4 * hatch) < hatch
-      rgba[y * width + x] = palette[isLine ? Cell.unused + EDGE : cell]
-    }
-  }
-  return rgba
-}
 
 /** Copies the column of pixels at `left` to those before `right`. */
 export function widen(cells: Uint8Array, height: number, left: number, right: number): void {

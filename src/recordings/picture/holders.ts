@@ -4,7 +4,7 @@ import { formatBytes } from '../../core/base/bytes.js'
 import { lifetimeNames, lifetimeOf } from './block-lives.js'
 import { Cell } from './cells.js'
 import type { Colouring } from './colouring.js'
-import { type Box, Icicle, type Step } from './drawing/icicle.js'
+import { Icicle, type IcicleBoxes, keyOf, type Step } from './drawing/icicle.js'
 import type { Picture, PictureFrame } from './picture.js'
 import { callsOf, callText, linesOf } from './stack-text.js'
 
@@ -57,6 +57,9 @@ export function holderRows(
   return { rows, groups: sums.size }
 }
 
+/** Call stacks of an icicle with calls of their own: so many, 20 calls deep, take about half a second. */
+const MOST_STACKS = 20_000
+
 /** Everything that the blocks below a box hold. */
 interface HeldSum {
   bytes: number
@@ -65,8 +68,8 @@ interface HeldSum {
   cell: number
 }
 
-/** A box of an icicle: everything that a call and the calls below it hold. */
-export type IcicleBox = Box & Readonly<HeldSum>
+/** An icicle of calls, each with everything that it and the calls below it hold. */
+export type HeldIcicle = IcicleBoxes<Readonly<HeldSum>>
 
 /** How an icicle is made. */
 export interface IcicleOptions {
@@ -74,15 +77,12 @@ export interface IcicleOptions {
   readonly inverted: boolean
   /** with the allocator's and the dispatcher's calls */
   readonly machinery: boolean
+  /** the path of calls whose inner calls are wanted in detail, as keys; none for all calls alike */
+  readonly under: readonly string[]
 }
 
-/** The boxes of an icicle, each before those below it. Without call stacks it shows lifetimes, and sizes below them. */
-export function icicleOf(
-  picture: Picture,
-  colouring: Colouring,
-  list: Int32Array,
-  options: IcicleOptions,
-): IcicleBox[] {
+/** The boxes of an icicle. Without call stacks it shows lifetimes, and sizes below them. */
+export function icicleOf(picture: Picture, colouring: Colouring, list: Int32Array, options: IcicleOptions): HeldIcicle {
   const { blocks, stacks } = picture
   const hasStacks = stacks.parent.length > 1
   const icicle = new Icicle<HeldSum>(noBlocks, sum => sum.bytes)
@@ -95,8 +95,12 @@ export function icicleOf(
     join(sum, { bytes: blocks.bytes[block], blocks: 1, cell })
   }
   const pathOf = hasStacks ? stackPaths(picture, options) : (block: number) => sizePath(picture, block)
-  for (const [key, sum] of sums) icicle.add(pathOf(key), whole => join(whole, sum))
-  return icicle.boxes()
+  const most = sums.size <= MOST_STACKS ? [...sums] : [...sums].sort(([, a], [, b]) => b.bytes - a.bytes)
+  for (const [key, sum] of most.slice(0, MOST_STACKS)) icicle.add(pathOf(key), whole => join(whole, sum))
+  const others = most.slice(MOST_STACKS)
+  const path = [stepOf(`${others.length.toLocaleString('en-US')} stacks that hold less`, '')]
+  for (const [, sum] of others) icicle.add(path, whole => join(whole, sum))
+  return icicle.boxes(options.under)
 }
 
 function noBlocks(): HeldSum {
@@ -110,11 +114,14 @@ function join(whole: HeldSum, { bytes, blocks, cell }: HeldSum): void {
 }
 
 function stepOf(label: string, place: string): Step {
-  return { id: `${label}\n${place}`, label, place }
+  return { id: keyOf({ label, place }), label, place }
 }
 
 /** The path of each stack, by its node; all paths share the steps of their frames. */
-function stackPaths({ stacks }: Picture, { inverted, machinery }: IcicleOptions): (node: number) => Step[] {
+function stackPaths(
+  { stacks }: Picture,
+  { inverted, machinery }: Omit<IcicleOptions, 'under'>,
+): (node: number) => Step[] {
   const steps = new Map<PictureFrame, Step>()
   const stepOfFrame = (line: PictureFrame) => {
     const step = steps.get(line) ?? stepOf(line.name, callText(line))

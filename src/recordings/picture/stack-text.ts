@@ -7,6 +7,8 @@ import type { Picture, PictureFrame, StackTree } from './picture.js'
 
 /** Letters of a path, and of a name. */
 const MOST_LETTERS = 300
+/** Letters of a file and its line in a legend. */
+const LEGEND_LETTERS = 30
 
 /** A line as the page has it: very long names are cut. */
 export function pictureFrame({ file, line, name, kind }: NamedFrame): PictureFrame {
@@ -21,6 +23,11 @@ function cut(text: string): string {
 /** A call: `nn/modules/linear.py:116 forward`. The end of the path says enough. */
 export function callText(frame: PictureFrame): string {
   return cut(shortSite(callName(frame)))
+}
+
+/** The label of a group in a legend: a long path loses folders, and the name of the function stays whole. */
+export function legendText(label: string): string {
+  return narrowed(label, LEGEND_LETTERS)
 }
 
 /** The frame that names a stack: as a call, or the group of its machinery. */

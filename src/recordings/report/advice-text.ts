@@ -17,6 +17,8 @@ const LITTLE_IDLE = 0.05
 /** A setting that helps: its gain and its price, and the line to copy. */
 interface Advice {
   readonly text: string
+  /** the last sentences of the text: the price, and a limit that it needs */
+  readonly price: string
   readonly line: string
 }
 
@@ -30,10 +32,10 @@ export function tuneAnswer(report: TuneReport): TuneAnswer {
   return { ...report, lines: adviceOf(report).map(({ line }) => line) }
 }
 
-/** The advice as sentences, each with the line to copy behind it. */
-export function adviceLines(report: TuneReport): string[] {
+/** The advice as sentences, each with the line to copy behind it; `isTold` leaves it out. */
+export function adviceLines(report: TuneReport, isTold = false): string[] {
   const advice = adviceOf(report)
-  const said = advice.length === 0 ? noAdvice(report) : advice.flatMap(({ text, line }) => [text, line])
+  const said = isTold ? [] : advice.length === 0 ? noAdvice(report) : advice.flatMap(({ text, line }) => [text, line])
   return [...verdictsOf(report), ...said, ...conflictsOf(report), ...leftOutOf(report)]
 }
 
@@ -45,25 +47,26 @@ export function leftOutOf({ leftOut }: TuneReport): string[] {
 export function adviceOf(report: TuneReport): Advice[] {
   const platform = platformOf(report)
   return report.advice.map(run => ({
-    text: whatItBuys(run, report),
+    text: [...gainOf(run, report), ...priceOf(run, report)].join(' '),
+    price: priceOf(run, report).join(' '),
     line: settingLine(mergedSettings(report.kept, run.settings), platform),
   }))
 }
 
-/** The gain over the settings of today, and the price: figures that differ by less than 1 % are left out. */
-function whatItBuys(run: TuneRun, report: TuneReport): string {
+/** The gain over the settings of today: figures that differ by less than 1 % are left out. */
+function gainOf(run: TuneRun, report: TuneReport): string[] {
   const before = runOf(report.runs, report.baseline)
   const [served, reserved] = [servedText(run, before, report), reservedText(run, before, report)]
   const least = leastText(run, before, report)
+  if (!report.isLimited) return [...reserved, ...served, ...least]
+  return served.length > 0 ? [...served, ...reserved, ...least] : [...least, ...reserved]
+}
+
+function priceOf(run: TuneRun, report: TuneReport): string[] {
   return [
-    ...(!report.isLimited
-      ? [...reserved, ...served, ...least]
-      : served.length > 0
-        ? [...served, ...reserved, ...least]
-        : [...least, ...reserved]),
-    ...timeText(run, before, report),
+    ...timeText(run, runOf(report.runs, report.baseline), report),
     ...(run.settings.includes('garbage_collection_threshold') ? [limitNeeded(run, report)] : []),
-  ].join(' ')
+  ]
 }
 
 /** Garbage is collected above a share of the program's own limit only. */

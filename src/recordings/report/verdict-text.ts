@@ -127,7 +127,7 @@ export function failing(within: TuneAtCapacity | null): string {
   return failures === 1 ? 'a request fails' : `${formatCount(failures)} requests fail`
 }
 
-function withRetries(retries: number): string {
+export function withRetries(retries: number): string {
   return retries === 0 ? 'without a retry' : `with ${countOf(retries)}`
 }
 
@@ -162,39 +162,57 @@ function limitLines(recording: TuneRecording, report: TuneReport): string[] {
   return [`The program's own limit stopped it${between}. ${raise}${none}${bound}${names}${then}`]
 }
 
+/** The least limit of a program that serves a recording. */
+export interface RaisedLimit {
+  readonly bytes: number
+  /** of the memory that the device had for the program; null if that is less */
+  readonly share: number | null
+  readonly deviceBytes: number
+}
+
+/** The limit that serves a recording with some settings; null unless a limit of the program stopped it. */
+export function raisedLimit(recording: TuneRecording, settings: string): RaisedLimit | null {
+  const limit = leastLimit(recording, settings)
+  // Within less than it had, only work of other streams can have stopped it.
+  return limit === null || limit.bytes <= (recording.lastFailure?.capacityBytes ?? 0) ? null : limit
+}
+
+function leastLimit({ lastFailure, runs }: TuneRecording, settings: string): RaisedLimit | null {
+  const bytes = runs.find(run => run.settings === settings)?.leastCapacityBytes ?? null
+  if (lastFailure?.deviceHadRoom !== true || bytes === null) return null
+  // The device has at least what was reserved and free. So a share of that is enough.
+  const deviceBytes = (lastFailure.reservedBytes ?? 0) + (lastFailure.deviceFreeBytes ?? 0)
+  const share = bytes > deviceBytes ? null : Math.ceil((bytes / deviceBytes) * SHARE_STEPS) / SHARE_STEPS
+  return { bytes, share, deviceBytes }
+}
+
 /** How far to raise `limit`, with today's settings and the best ones; null unless a limit of the program stopped it. */
 function raiseText(limit: string, recording: TuneRecording, report: TuneReport): string | null {
-  const { lastFailure, runs, withinBytes, withinIs } = recording
-  if (lastFailure?.deviceHadRoom !== true) return null
-  const least = ({ settings }: TuneRun) => runs.find(run => run.settings === settings)?.leastCapacityBytes ?? null
-  const today = least(runOf(report.runs, report.baseline))
-  // Within less than it had, only work of other streams can have stopped it.
-  if (today === null || today <= (lastFailure.capacityBytes ?? 0)) return null
-  const deviceBytes = (lastFailure.reservedBytes ?? 0) + (lastFailure.deviceFreeBytes ?? 0)
+  const { lastFailure, withinBytes, withinIs } = recording
+  const today = raisedLimit(recording, report.baseline)
+  if (today === null) return null
   const best = report.advice.at(0)
-  const bestBytes = best === undefined ? null : least(best)
-  const isBetter = bestBytes !== null && bestBytes < today
-  const what = lastFailure.isLast ? 'what is recorded' : 'the run'
+  const least = best === undefined ? null : leastLimit(recording, best.settings)
+  const isBetter = least !== null && least.bytes < today.bytes
+  const what = lastFailure!.isLast ? 'what is recorded' : 'the run'
   const asked = withinIs === 'asked' ? withinBytes! : 0
-  const withToday = limitText(today, deviceBytes)
-  const withBest = isBetter ? `with ${settingsName(best!.settings)} to ${limitText(bestBytes, deviceBytes)}` : ''
-  if (today <= asked) {
-    const least = `The least is ${withToday}${isBetter ? `, or ${withBest.replace(' to ', ' ')}` : ''}.`
-    return `To serve ${what}, a limit of ${formatBytes(asked)} is enough with today's settings. ${least}`
+  const withToday = limitText(today)
+  const withBest = isBetter ? `with ${settingsName(best!.settings)} to ${limitText(least)}` : ''
+  if (today.bytes <= asked) {
+    const enough = `The least is ${withToday}${isBetter ? `, or ${withBest.replace(' to ', ' ')}` : ''}.`
+    return `To serve ${what}, a limit of ${formatBytes(asked)} is enough with today's settings. ${enough}`
   }
   const raise = `To serve ${what}, raise ${limit} with today's settings to ${withToday}`
   if (!isBetter) return `${raise}.`
-  const isUnclear = asked === 0 && bestBytes < (lastFailure.capacityBelowBytes ?? 0)
+  const isUnclear = asked === 0 && least.bytes < (lastFailure!.capacityBelowBytes ?? 0)
   const already = isUnclear ? ' If the limit is already as large, the setting alone is enough.' : ''
-  if (bestBytes <= asked) return `${raise}; with ${settingsName(best!.settings)} ${formatBytes(asked)} is enough.`
+  if (least.bytes <= asked) return `${raise}; with ${settingsName(best!.settings)} ${formatBytes(asked)} is enough.`
   return `${raise}, or ${withBest}.${already}`
 }
 
-/** The device has at least what was reserved and free. So a share of that is enough. */
-function limitText(bytes: number, deviceBytes: number): string {
+function limitText({ bytes, share, deviceBytes }: RaisedLimit): string {
   const size = formatBytes(bytes)
-  if (bytes > deviceBytes) return `${size}, more than the ${formatBytes(deviceBytes)} that the device had for it`
-  const share = Math.ceil((bytes / deviceBytes) * SHARE_STEPS) / SHARE_STEPS
+  if (share === null) return `${size}, more than the ${formatBytes(deviceBytes)} that the device had for it`
   return `${size} (set_per_process_memory_fraction(${share}) is enough)`
 }
 

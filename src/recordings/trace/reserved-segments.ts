@@ -26,8 +26,16 @@ export class ReservedSegments {
     bytes: to - from,
   }))
 
+  /** how many of the first segments lay over others before them */
+  readonly overlapping: number
+
   constructor(segments: Iterable<Segment> = []) {
-    for (const segment of segments) this.add(segment)
+    let overlapping = 0
+    for (const segment of segments) {
+      if (this.overlaps(segment.address, segment.address + segment.bytes)) overlapping++
+      this.add(segment)
+    }
+    this.overlapping = overlapping
   }
 
   /** All segments by rising address. */

@@ -92,7 +92,10 @@ export class TraceBuilder extends EventColumns {
     const finalSegments = (final?.segments ?? []).map(({ address, bytes, stream, expandable, pool = 0 }) => {
       return { address, bytes, stream: streams.of(stream), expandable, pool }
     })
-    const initialSegments = final === null ? [] : this.undoSegments(finalSegments, stream)
+    const segments = new ReservedSegments(finalSegments)
+    const segmentsAtEnd = segments.list()
+    if (final !== null) this.undoSegments(segments, stream)
+    const initialSegments = segments.list()
     placeInPools(blocks, this, final?.segments ?? [])
     const timeUs = this.timeUs.subarray(0, events)
     const peaks = this.peaksRequested(block, blocks)
@@ -123,7 +126,7 @@ export class TraceBuilder extends EventColumns {
       dropped,
       complete: blocks.initial === 0,
       timesGoBack: timesBack(timeUs),
-      contradictions: contradictionsOf(columns, { final, finalSegments, namesBefore: before.length > 0 }),
+      contradictions: contradictionsOf(columns, { final, segments, segmentsAtEnd, namesBefore: before.length > 0 }),
       timeUs,
       stack: this.stack.subarray(0, events),
       stacks: this.stacks.callStacks(),
@@ -287,13 +290,11 @@ export class TraceBuilder extends EventColumns {
     return new FormatError(`event ${event} ${what} (address 0x${this.address[event].toString(16)})`)
   }
 
-  /** The segments before the first event: those at the end of the recording, with every event undone. */
-  private undoSegments(final: readonly Segment[], stream: Uint32Array): Segment[] {
-    const set = new ReservedSegments(final)
+  /** From the segments at the end of the recording to those before the first event. */
+  private undoSegments(segments: ReservedSegments, stream: Uint32Array): void {
     for (let event = this.events - 1; event >= 0; event--) {
-      set.undo(this.action[event], this.address[event], this.bytes[event], stream[event], this.poolOf(event))
+      segments.undo(this.action[event], this.address[event], this.bytes[event], stream[event], this.poolOf(event))
     }
-    return set.list()
   }
 
   /** By event: the pool of its block, of its segment or of the failed request. */
@@ -342,7 +343,7 @@ export class TraceBuilder extends EventColumns {
 
 /** The last block of each address. */
 function lastAtEach(blocks: readonly FinalBlock[]): readonly FinalBlock[] {
-  if (firstRepeated(Float64Array.from(blocks, ({ address }) => address)) < 0) return blocks
+  if (firstRepeated(Float64Array.from(blocks.map(({ address }) => address))) < 0) return blocks
   return [...new Map(blocks.map(block => [block.address, block])).values()]
 }
 

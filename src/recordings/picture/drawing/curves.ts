@@ -2,18 +2,24 @@
 
 import type { Moments } from '../moments.js'
 import { drawByteAxis } from './axes.js'
+import { drawLineEnds, type LineEnd } from './line-ends.js'
 import type { Plot, Surface } from './surface.js'
-import { policyColour, type Theme } from './theme.js'
+import { policyColour, policyLine, type Theme } from './theme.js'
 
-/** The policies whose lines stand out. */
-const MAIN: readonly string[] = ['recorded', 'cuda-mempool']
 /** Room above the highest line. */
 const HEADROOM = 1.06
+
+/** The memory that a policy reserved, and the name of its line at the right end. */
+export interface CurveLine {
+  readonly policy: string
+  readonly name: string
+  readonly reserved: Float64Array
+}
 
 /** The lines to draw. All arrays have a value for each column of `left`. */
 export interface Curves extends Pick<Moments, 'left'> {
   readonly inUse: Float64Array
-  readonly lines: readonly { readonly policy: string; readonly reserved: Float64Array }[]
+  readonly lines: readonly CurveLine[]
   /** no policy can do with less */
   readonly leastBytes: number
 }
@@ -30,17 +36,17 @@ export function drawCurves(surface: Surface, plot: Plot, curves: Curves, theme: 
   const scale = plot.width / (left.at(-1) || 1)
   const area = stairs(curves, inUse, plot.left, scale, y)
   surface.path([plot.left, y(0), ...area, plot.left + plot.width, y(0)], theme.inUse, 'fill')
-  for (const { policy, reserved } of [...lines].sort((a, b) => weight(a.policy) - weight(b.policy))) {
-    const line = stairs(curves, reserved, plot.left, scale, y)
-    surface.path(line, policyColour(policy, theme), weight(policy))
+  const ends: LineEnd[] = []
+  const widthOf = ({ policy }: CurveLine) => policyLine(policy).width
+  for (const { policy, name, reserved } of [...lines].sort((a, b) => widthOf(a) - widthOf(b))) {
+    const [line, colour] = [stairs(curves, reserved, plot.left, scale, y), policyColour(policy, theme)]
+    const { width, dash } = policyLine(policy)
+    surface.path(line, colour, width, dash)
+    if (line.length > 0) ends.push({ y: line[line.length - 1], text: name, colour, isBold: dash.length === 0 })
   }
   const least = y(leastBytes)
   surface.line(plot.left, least, plot.left + plot.width, least, theme.ink, [2, 4])
-}
-
-/** The width of a policy's line. */
-function weight(policy: string): number {
-  return MAIN.includes(policy) ? 2 : 1.1
+  drawLineEnds(surface, plot, ends, theme)
 }
 
 /** A value for each column, as a line with steps. */

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { Icicle, type Step } from './icicle.js'
+import { Icicle, keyOf, type Step } from './icicle.js'
 
 const step = (id: string, label = id): Step => ({ id, label, place: `at ${id}` })
 
@@ -24,7 +24,7 @@ test('boxes lie below their callers, the widest first, and steps with the same i
     [3, step('c', 'name'), step('leaf')],
     [2, step('c', 'another name')],
   ])
-  assert.deepEqual(icicle.boxes(), [
+  assert.deepEqual(icicle.boxes().boxes, [
     { depth: 0, left: 0, width: 1, label: 'all', place: '', weight: 8 },
     { depth: 1, left: 0, width: 5 / 8, label: 'name', place: 'at c', weight: 5 },
     { depth: 2, left: 0, width: 3 / 8, label: 'leaf', place: 'at leaf', weight: 3 },
@@ -35,7 +35,7 @@ test('boxes lie below their callers, the widest first, and steps with the same i
 })
 
 test('a box too narrow to be seen is left out with all below it, and without weight nothing is drawn', () => {
-  const labels = (icicle: Icicle<{ weight: number }>) => icicle.boxes().map(({ label }) => label)
+  const labels = (icicle: Icicle<{ weight: number }>) => icicle.boxes().boxes.map(({ label }) => label)
   const narrow = icicleOf([
     [1500, step('wide')],
     [1, step('narrow'), step('below')],
@@ -45,14 +45,24 @@ test('a box too narrow to be seen is left out with all below it, and without wei
   assert.deepEqual(labels(icicleOf([[0, step('nothing')]])), [])
 })
 
+test('calls on a wanted path have boxes, and those below it are as narrow as if it were the whole', () => {
+  const wide = Array.from({ length: 3000 }, (_, i): [number, ...Step[]] => [1, step('many'), step(`${i}`)])
+  const icicle = icicleOf([[9e6, step('most')], ...wide, [1, step('many'), step('tiny'), step('leaf')]])
+  const labels = (under: readonly Step[]) => icicle.boxes(under.map(keyOf)).boxes.map(({ label }) => label)
+  assert.deepEqual(labels([]), ['all', 'most'])
+  assert.deepEqual(labels([step('many')]), ['all', 'most', 'many'])
+  assert.deepEqual(labels([step('many'), step('tiny')]), ['all', 'most', 'many', 'tiny', 'leaf'])
+  assert.deepEqual(labels([step('gone')]), ['all', 'most'])
+})
+
 test('stacks of any depth are drawn, and rows that would make too many boxes are left out', () => {
   const deep = Array.from({ length: 20_000 }, (_, i) => step(String(i)))
-  const boxes = icicleOf([[1, ...deep]]).boxes()
+  const { boxes } = icicleOf([[1, ...deep]]).boxes()
   assert.deepEqual([boxes.length, boxes.at(-1)?.label, boxes.at(-1)?.width], [20_001, '19999', 1])
   const wide = Array.from({ length: 1000 }, (_, i) => {
     const path = Array.from({ length: 400 }, (_, depth) => step(`${i}.${depth}`))
     return [1, ...path] as const
   })
-  const shown = icicleOf(wide).boxes()
-  assert.deepEqual([shown.length, Math.max(...shown.map(({ depth }) => depth))], [49_001, 49])
+  const { boxes: shown, isCut } = icicleOf(wide).boxes()
+  assert.deepEqual([shown.length, Math.max(...shown.map(({ depth }) => depth)), isCut], [49_001, 49, true])
 })

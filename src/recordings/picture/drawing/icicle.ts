@@ -19,6 +19,13 @@ export interface Step {
   readonly place: string
 }
 
+/** The boxes of an icicle, each before those below it, from the left. */
+export interface IcicleBoxes<Sum> {
+  readonly boxes: readonly (Box & Sum)[]
+  /** whether deeper calls are left out, because they would make too many boxes */
+  readonly isCut: boolean
+}
+
 /** Paths that agree up to one call, and what they sum up to. */
 interface Call<Sum> {
   readonly step: Step
@@ -32,10 +39,15 @@ interface Path<Sum> {
 }
 
 const ALL: Step = { id: '', label: 'all', place: '' }
-/** A box narrower than this share of the whole is left out. */
-const LEAST_SHARE = 1 / 1500
+/** A box narrower than this share of the whole is left out: less than a pixel of most windows. */
+export const LEAST_SHARE = 1 / 1500
 /** Rows that would make more boxes than this are left out, as a browser shows each as an element. */
 const MOST_BOXES = 50_000
+
+/** A call among those of one caller, by its texts. */
+export function keyOf({ label, place }: Pick<Step, 'label' | 'place'>): string {
+  return `${label}\n${place}`
+}
 
 export class Icicle<Sum extends object> {
   private readonly paths: Path<Sum>[] = []
@@ -50,28 +62,38 @@ export class Icicle<Sum extends object> {
     this.paths.push({ steps, addTo })
   }
 
-  /** The boxes with their sums, each before those below it. */
-  boxes(): (Box & Sum)[] {
-    const boxes: (Box & Sum)[] = []
+  /**
+   * The boxes with their sums. `under` are keys of calls, each below the one before: all of them have a box, and boxes
+   * below the last are as narrow as if it were the whole. Elsewhere boxes are at least `leastShare` of the whole.
+   */
+  boxes(under: readonly string[] = [], leastShare = LEAST_SHARE): IcicleBoxes<Sum> {
+    const placed: { readonly at: number; readonly box: Box & Sum }[] = []
     const [all] = this.calls(this.paths, () => ALL)
     const whole = all === undefined ? 0 : this.weightOf(all.sum)
     // Row by row and not by recursion: a stack may be deeper than the room for calls.
-    let row = whole > 0 ? [{ call: all, left: 0 }] : []
-    for (let depth = 0; row.length > 0 && boxes.length + row.length <= MOST_BOXES; depth++) {
+    let row = whole > 0 ? [{ call: all, at: 0, least: whole * leastShare, isWanted: true }] : []
+    for (let depth = 0; row.length > 0 && placed.length + row.length <= MOST_BOXES; depth++) {
       const below: typeof row = []
-      for (const { call, left } of row) {
+      for (const { call, at, least, isWanted } of row) {
         const { step, paths, sum } = call
-        boxes.push({ depth, left, width: this.weightOf(sum) / whole, label: step.label, place: step.place, ...sum })
-        let at = left
+        const [left, width] = [at / whole, this.weightOf(sum) / whole]
+        placed.push({ at, box: { depth, left, width, label: step.label, place: step.place, ...sum } })
+        let next = at
         for (const inner of this.calls(paths, ({ steps }) => steps[depth])) {
-          const width = this.weightOf(inner.sum) / whole
-          if (width >= LEAST_SHARE) below.push({ call: inner, left: at })
-          at += width
+          const weight = this.weightOf(inner.sum)
+          const isInner = isWanted && keyOf(inner.step) === under[depth]
+          const isLast = isInner && depth + 1 === under.length
+          if (weight >= least || (isInner && weight > 0)) {
+            below.push({ call: inner, at: next, least: isLast ? weight * LEAST_SHARE : least, isWanted: isInner })
+          }
+          next += weight
         }
       }
       row = below
     }
-    return boxes.sort((a, b) => a.left - b.left || a.depth - b.depth)
+    // By exact weights: of calls one below the other the outer comes first.
+    placed.sort((a, b) => a.at - b.at || a.box.depth - b.box.depth)
+    return { boxes: placed.map(({ box }) => box), isCut: row.length > 0 }
   }
 
   /** The calls that paths make next, the widest first. */

@@ -2,35 +2,31 @@
 
 import { xmlText } from '../../../core/base/shown-text.js'
 import { CELLS, Cell, EDGE, type Painting } from '../cells.js'
+import { coloured, isMarked, MARK, TILE } from '../patterns.js'
 import type { Bitmap, Surface, TextStyle } from './surface.js'
+import type { Theme } from './theme.js'
 
 /** More rectangles make a file that no editor opens; such a picture is stored as pixels. */
 const MOST_RECTANGLES = 20_000
 
-/** Rectangles of one colour each, in an image of that size. */
-export interface Rectangles {
+/** Pixels as RGBA, row by row. */
+export interface Pixels {
   readonly width: number
   readonly height: number
-  readonly boxes: readonly {
-    readonly x: number
-    readonly y: number
-    readonly width: number
-    readonly height: number
-    /** `#rrggbb` */
-    readonly colour: string
-  }[]
+  readonly rgba: Uint32Array
 }
 
 export class SvgSurface implements Surface {
+  readonly lineHeight = 13
   private readonly parts: string[] = []
+  private readonly patterns = new Map<number, string>()
 
   constructor(
     private readonly width: number,
     private readonly height: number,
-    private readonly colours: readonly string[],
-    private readonly paper: string,
-    /** draws rectangles as an image, and gives its URL */
-    private readonly imageOf: (painted: Rectangles) => string,
+    private readonly theme: Theme,
+    /** the URL of an image of the pixels */
+    private readonly imageOf: (pixels: Pixels) => string,
   ) {}
 
   rectangle(x: number, y: number, width: number, height: number, colour: string): void {
@@ -62,27 +58,44 @@ export class SvgSurface implements Surface {
     if (runs.length <= MOST_RECTANGLES) {
       const boxes = runs.map(
         run =>
-          `<rect x="${run.x}" y="${run.y}" width="${run.width}" height="${run.height}" fill="${this.colours[run.cell]}"/>`,
+          `<rect x="${run.x}" y="${run.y}" width="${run.width}" height="${run.height}" fill="${this.fillOf(run.cell)}"/>`,
       )
       this.parts.push(`<g ${scale} shape-rendering="crispEdges">${boxes.join('')}</g>`)
       return
     }
-    const url = this.imageOf({ ...size, boxes: runs.map(run => ({ ...run, colour: this.colours[run.cell] })) })
+    const url = this.imageOf({ ...size, rgba: coloured({ ...size, cells }, this.theme.palette, 1) })
     const box = `width="${size.width}" height="${size.height}" ${scale} image-rendering="pixelated"`
     this.parts.push(`<image ${box} href="${url}"/>`)
   }
 
-  /** Draws what follows lower by `y`. */
-  move(y: number): void {
-    this.parts.push(y === 0 ? '</g>' : `<g transform="translate(0 ${y})">`)
+  shifted(x: number, y: number, draw: () => void): void {
+    this.parts.push(`<g transform="translate(${short(x)} ${short(y)})">`)
+    draw()
+    this.parts.push('</g>')
+  }
+
+  /** The colour of a cell, or its pattern. */
+  private fillOf(cell: number): string {
+    const name = `pattern-${cell}`
+    if (this.patterns.has(cell)) return `url(#${name})`
+    const { cells } = this.theme
+    const [colour, mark] = [cells[cell], cells[MARK + cell]]
+    const marks = Array.from({ length: TILE * TILE }, (_, i) => [i % TILE, Math.floor(i / TILE)] as const)
+      .filter(([x, y]) => isMarked(cell, x, y))
+      .map(([x, y]) => `M${x} ${y}h1v1h-1z`)
+    if (marks.length === 0 || mark === colour) return colour
+    const size = `width="${TILE}" height="${TILE}"`
+    const tile = `<rect ${size} fill="${colour}"/><path d="${marks.join('')}" fill="${mark}"/>`
+    this.patterns.set(cell, `<pattern id="${name}" ${size} patternUnits="userSpaceOnUse">${tile}</pattern>`)
+    return `url(#${name})`
   }
 
   toString(): string {
-    const { width, height } = this
+    const { width, height, patterns } = this
+    const defs = patterns.size === 0 ? '' : `<defs>${[...patterns.values()].join('')}</defs>`
     return (
       `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" ` +
-      `font-family="system-ui, sans-serif" font-size="12"><rect width="${width}" height="${height}" fill="${this.paper}"/>` +
-      `${this.parts.join('')}</svg>`
+      `font-family="system-ui, sans-serif" font-size="12">${defs}${this.parts.join('')}</svg>`
     )
   }
 }

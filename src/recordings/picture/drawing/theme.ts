@@ -13,12 +13,14 @@ export interface Theme {
   readonly accent: string
   /** the area of the memory in use */
   readonly inUse: string
-  /** colours of the cells, and of edges from EDGE on, as CSS */
+  /** colours of the cells, of edges from EDGE on, and of the marks of patterns from MARK on, as CSS */
   readonly cells: readonly string[]
   readonly palette: Palette
 }
 
 const OKABE_ITO = ['#0072b2', '#e69f00', '#009e73', '#cc79a7', '#56b4e9', '#d55e00', '#f0e442', '#7a68b8']
+/** Below it a darker mark is hard to see. */
+const MIDDLE_LUMA = 110
 /** From early to late. */
 const SCALE = ['#2c3a80', '#2f5c96', '#2b7c9b', '#2b9a92', '#52b57d', '#8fcb66', '#c9da5b', '#f3e66b']
 
@@ -33,7 +35,24 @@ const POLICIES: Readonly<Record<string, string>> = {
   waiting: '#8a8f98',
 }
 
+/** The policies whose lines stand out: wider, and not dashed. */
+const MAIN: readonly string[] = ['recorded', 'cuda-mempool']
+/** Dashes and gaps of the other lines; policies with settings of their own have the last. */
+const DASHES: Readonly<Record<string, readonly number[]>> = {
+  pytorch: [8, 3],
+  'pytorch-expandable': [3, 3],
+  'driver-malloc': [8, 3, 2, 3],
+  'driver-pool': [1.5, 3],
+  'power-of-two': [12, 4],
+}
+const OTHER_DASH = [5, 2]
+
 /** The line of a policy. */
+export function policyLine(policy: string): { readonly width: number; readonly dash: readonly number[] } {
+  return MAIN.includes(policy) ? { width: 2, dash: [] } : { width: 1.25, dash: DASHES[policy] ?? OTHER_DASH }
+}
+
+/** The colour of a policy. */
 export function policyColour(policy: string, { isDark }: Theme): string {
   const colour = POLICIES[policy] ?? '#8a8f98'
   return isDark ? mixed(colour, '#ffffff', 0.2) : colour
@@ -49,7 +68,11 @@ export function themeOf(isDark: boolean, isScale: boolean): Theme {
   const edges = cells.map(colour => mixed(colour, isDark ? '#000000' : '#1d2430', isDark ? 0.34 : 0.26))
   edges[Cell.unused] = isDark ? '#40372f' : '#ead9c8'
   edges[Cell.faded] = isDark ? '#2f343b' : '#dcdfe3'
-  const all = [...cells, ...Array.from({ length: EDGE - CELLS }, () => paper), ...edges]
+  // Of a scale the order of its colours tells as much as patterns.
+  const marks = cells.map((colour, cell) => (isScale && cell >= Cell.first ? colour : marked(colour, isDark)))
+  marks[Cell.unused] = edges[Cell.unused]
+  const gap = Array.from({ length: EDGE - CELLS }, () => paper)
+  const all = [...cells, ...gap, ...edges, ...gap, ...marks]
   const palette = Uint32Array.from(all, rgbaOf)
   palette[Cell.nothing] = 0
   return {
@@ -83,6 +106,13 @@ export function signTint(grownBytes: number, shrunkBytes: number, theme: Theme):
   const net = grownBytes - shrunkBytes
   const share = net === 0 ? 0 : Math.abs(net) / (grownBytes + shrunkBytes)
   return mixed(signColour(net, theme), theme.paper, 0.94 - 0.34 * share)
+}
+
+/** The colour of a pattern's marks: darker, or lighter where the colour itself is dark. */
+function marked(colour: string, isDark: boolean): string {
+  const [red, green, blue] = channels(colour)
+  const luma = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+  return luma < MIDDLE_LUMA ? mixed(colour, '#ffffff', 0.4) : mixed(colour, isDark ? '#000000' : '#1d2430', 0.42)
 }
 
 function mixed(colour: string, other: string, share: number): string {

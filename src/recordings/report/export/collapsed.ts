@@ -4,15 +4,14 @@ import { PathNumbers } from '../../trace/analysis/path-numbers.js'
 import { CallSites, callName, type NamedFrame } from '../../trace/frames/call-sites.js'
 import { shortSite } from '../../trace/frames/short-path.js'
 import { checkTrace, type Trace } from '../../trace/trace.js'
-import { peakEvent, sumsAt } from './moment.js'
-
-const NO_STACK = '(no call stack)'
+import { callsAt, peakEvent, sumsAt } from './moment.js'
 
 /**
  * What the program held after an event, by default at the peak: one line for each call stack, outermost frame first,
- * with semicolons between the frames, and its bytes. Machinery, such as PyTorch's dispatch, is left out, and paths are
- * short. flamegraph.pl and speedscope read it. Throws RangeError for an event that the trace does not have, FormatError
- * if no block has a call stack, and TypeError for anything but a trace.
+ * with semicolons between the frames, and its bytes. Blocks without a stack have a line that says why. Machinery, such
+ * as PyTorch's dispatch, is left out, and paths are short. flamegraph.pl and speedscope read it. Throws RangeError for
+ * an event that the trace does not have, FormatError if no block has a call stack, and TypeError for anything but a
+ * trace.
  */
 export function collapsedStacks(trace: Trace, event?: number): string {
   checkTrace('collapsedStacks', trace)
@@ -21,7 +20,7 @@ export function collapsedStacks(trace: Trace, event?: number): string {
   const paths = new PathNumbers<NamedFrame>(call => texts.of(call))
   const found = new Map<number, { readonly calls: readonly NamedFrame[]; bytes: number }>()
   for (const [stack, { bytes }] of sumsAt(trace, event === undefined ? peakEvent(trace) : event)) {
-    const calls = sites.callsOf(stack)
+    const calls = callsAt(sites, stack)
     const path = paths.of(calls)
     const alike = found.get(path)
     if (alike === undefined) found.set(path, { calls, bytes })
@@ -51,7 +50,6 @@ class FrameTexts {
   }
 
   ofPath(calls: readonly NamedFrame[]): string {
-    if (calls.length === 0) return NO_STACK
     return calls
       .toReversed()
       .map(call => this.of(call))

@@ -207,7 +207,7 @@ describe('the profile for pprof', () => {
     assert.deepEqual(samples, [
       'model.py forward:30 < train.py main:12',
       '"x",;\n<b>.py =cmd():1 < train.py main:12',
-      ' (no call stack):0',
+      ' (before the recording):0',
     ])
     assert.equal(texts[profile.get(14)![0] as number], 'inuse_space')
   })
@@ -251,6 +251,21 @@ describe('machinery', () => {
     const values = profile.get(2)!.map(each => numbersIn((decoded(each as Buffer).get(2) as Buffer[])[0]))
     const sums = [0, 1, 2, 3].map(i => values.reduce((sum, sample) => sum + sample[i], 0))
     assert.deepEqual(sums, [2, 17 * MiB, 3, 37 * MiB])
+  })
+
+  test('never ends a stack with frames of C++: operators end it, or lines of programs and of PyTorch', () => {
+    const allocators = /alloc|empty|resize|dispatch|handle_torch_function|unwind|PyObject|^[^.]*::call$/i
+    const leaves = ['cnn-all', 'gpt-all', 'vit-all', 'gan-all'].flatMap(name => {
+      const lines = collapsedStacks(readRecording(`traces/categories/${name}.pickle.gz`))
+        .trimEnd()
+        .split('\n')
+      return lines.map(line => line.replace(/ \d+$/, '').split(';').at(-1)!)
+    })
+    assert.ok(leaves.includes('at::native::_to_copy') && leaves.length > 40, leaves.join('\n'))
+    assert.deepEqual(
+      leaves.filter(leaf => allocators.test(leaf)),
+      [],
+    )
   })
 
   test('names no allocation of the CSV and no counter', () => {

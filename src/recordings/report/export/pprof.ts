@@ -2,10 +2,9 @@
 
 import { gzipSync } from 'node:zlib'
 import { CallSites, type NamedFrame } from '../../trace/frames/call-sites.js'
-import { FrameKind } from '../../trace/frames/frame-kind.js'
 import { shortPath } from '../../trace/frames/short-path.js'
 import { checkTrace, type Trace } from '../../trace/trace.js'
-import { allocatedSums, peakEvent, sumsAt } from './moment.js'
+import { allocatedSums, callsAt, peakEvent, sumsAt } from './moment.js'
 import { ProtobufMessage } from './protobuf.js'
 
 /** Numbers of fields in profile.proto. */
@@ -17,7 +16,6 @@ const LINE = { function: 1, line: 2 }
 // Without a system name (3): pprof takes one that equals the name for C++, and shortens `<module>` to nothing.
 const FUNCTION = { id: 1, name: 2, filename: 4 }
 
-const NO_STACK: readonly NamedFrame[] = [{ file: '', line: 0, name: '(no call stack)', kind: FrameKind.unnamed }]
 const NOTHING = { bytes: 0, blocks: 0 }
 /** Kinds of values of each sample; programs show `inuse_space` first. */
 const VALUE_TYPES = [
@@ -54,8 +52,7 @@ export function pprofProfile(trace: Trace, event?: number): Buffer {
   const locationOf = new Map<NamedFrame, number>()
   for (const stack of new Set([...held.keys(), ...allocated.keys()])) {
     const [now, ever] = [held.get(stack) ?? NOTHING, allocated.get(stack) ?? NOTHING]
-    const calls = sites.callsOf(stack)
-    const path = (calls.length === 0 ? NO_STACK : calls).map(frame => {
+    const path = callsAt(sites, stack).map(frame => {
       let location = locationOf.get(frame)
       if (location === undefined) {
         functions.of(`${frame.name}\n${frame.file}`, frame)

@@ -6,7 +6,7 @@ import { changeIcicle } from './change-icicle.js'
 const line = (name: string, row = 1) => ({ file: '/app/train.py', line: row, name, kind: FrameKind.program })
 
 test('a box is as wide as what grew and shrank below it, and has both sums', () => {
-  const boxes = changeIcicle([
+  const { boxes } = changeIcicle([
     { frames: [line('step'), line('main', 10)], bytes: 100 },
     { frames: [line('free'), line('main', 20)], bytes: -60 },
     { frames: [], bytes: 40 },
@@ -38,8 +38,8 @@ test('machinery and direct recursion are left out, and so is what is too narrow'
     line('loop', 3),
     line('loop', 2),
   ]
-  const boxes = changeIcicle([
-    { frames: deep, bytes: -5000 },
+  const { boxes } = changeIcicle([
+    { frames: deep, bytes: -50_000 },
     { frames: [line('tiny')], bytes: 1 },
   ])
   assert.deepEqual(
@@ -49,5 +49,5 @@ test('machinery and direct recursion are left out, and so is what is too narrow'
 })
 
 test('nothing that changed has no boxes', () => {
-  assert.deepEqual(changeIcicle([]), [])
+  assert.deepEqual(changeIcicle([]).boxes, [])
 })

@@ -1,7 +1,7 @@
 // The icicle of the changes between two recordings. A box is as wide as the bytes that grew and shrank below it, so
 // that changes that cancel each other are seen. Its colour tells the sign of their sum.
 
-import { type Box, Icicle, type Step } from '../../picture/drawing/icicle.js'
+import { Icicle, type IcicleBoxes, LEAST_SHARE, type Step } from '../../picture/drawing/icicle.js'
 import type { PictureFrame } from '../../picture/picture.js'
 import { callsOf, callText } from '../../picture/stack-text.js'
 
@@ -13,16 +13,19 @@ export interface StackChange {
   readonly bytes: number
 }
 
+/** A page cannot find more boxes when one is zoomed. So there are boxes for a zoom by as much. */
+const ZOOM = 10
+
 interface ChangeSum {
   grownBytes: number
   shrunkBytes: number
 }
 
-/** Everything that changed in a call and in the calls below it. */
-export type ChangeBox = Box & Readonly<ChangeSum>
+/** An icicle of calls, each with everything that changed in it and in the calls below it. */
+export type ChangeIcicle = IcicleBoxes<Readonly<ChangeSum>>
 
-/** The boxes of the icicle, outermost calls first, each before those below it. */
-export function changeIcicle(changes: readonly StackChange[]): ChangeBox[] {
+/** The icicle, outermost calls first. */
+export function changeIcicle(changes: readonly StackChange[]): ChangeIcicle {
   const icicle = new Icicle<ChangeSum>(
     () => ({ grownBytes: 0, shrunkBytes: 0 }),
     ({ grownBytes, shrunkBytes }) => grownBytes + shrunkBytes,
@@ -33,7 +36,7 @@ export function changeIcicle(changes: readonly StackChange[]): ChangeBox[] {
       else sum.shrunkBytes -= bytes
     })
   }
-  return icicle.boxes()
+  return icicle.boxes([], LEAST_SHARE / ZOOM)
 }
 
 /** The calls of the program, the outermost first. */

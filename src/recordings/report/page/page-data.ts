@@ -1,6 +1,6 @@
 // The texts and figures of a page beside its pictures, as JSON in the page.
 
-import type { ChangeBox } from './change-icicle.js'
+import type { ChangeIcicle } from './change-icicle.js'
 
 /** A policy's figures. */
 export interface PagePolicy {
@@ -36,6 +36,19 @@ export interface PageAdvice {
   readonly isSetting: boolean
 }
 
+/** Settings that would have helped, as a table. */
+export interface PageRemedies {
+  readonly columns: readonly string[]
+  /** the best first, with a cell for each column */
+  readonly rows: readonly {
+    /** the line to copy */
+    readonly line: string
+    readonly cells: readonly string[]
+    /** the price of it; may be empty */
+    readonly note: string
+  }[]
+}
+
 /** One recording of a page: a device of a file. */
 export interface PageRecording {
   /** its name among several */
@@ -59,6 +72,8 @@ export interface PageRecording {
   /** sentences about the rest of the device's memory, and whether anything of it is known */
   readonly outside: { readonly isKnown: boolean; readonly lines: readonly string[] }
   readonly advice: readonly PageAdvice[]
+  /** null for none */
+  readonly remedies: PageRemedies | null
 }
 
 /** The changes from the first recording to the second. */
@@ -75,8 +90,8 @@ export interface PageDifference {
   }[]
   /** call sites that are left out */
   readonly more: number
-  /** all of them, as an icicle */
-  readonly boxes: readonly ChangeBox[]
+  /** all of them */
+  readonly icicle: ChangeIcicle
 }
 
 /** The JSON of a page. */

@@ -31,7 +31,7 @@ export function pageDifference(before: Trace, after: Trace, names: readonly [str
     curves: [mostInUse(before), mostInUse(after)],
     rows: changed.slice(0, MOST_ROWS).map(each => ({ text: changeText(each), bytes: each.bytes })),
     more: Math.max(0, changed.length - MOST_ROWS),
-    boxes: changeIcicle(changesOf(changedOf(changed.flatMap(site => site.stacks.map(i => stacks[i]))))),
+    icicle: changeIcicle(changesOf(changedOf(changed.flatMap(site => site.stacks.map(i => stacks[i]))))),
   }
 }
 

@@ -19,6 +19,7 @@ import { factsOf, verdictOf } from '../why/out-of-memory-text.js'
 import { answerOf } from './headline.js'
 import { outsideOf } from './outside-text.js'
 import type { PageData, PageDifference, PageFailure, PageRecording } from './page-data.js'
+import { remediesOf } from './remedies.js'
 import { MOST_EVENTS_WITH_ALL, type ReportedTrace } from './reported-trace.js'
 
 /** All data of a page but its pictures. */
@@ -30,6 +31,7 @@ export function pageData(recordings: readonly ReportedTrace[], difference?: Page
 export function pageRecording({ trace, replay, tuned, tab, givenUp, leftOut = [] }: ReportedTrace): PageRecording {
   const requests = failedRequests(trace)
   const names = RECORDERS[trace.recorder]
+  const remedies = tuned === null ? null : remediesOf(tuned)
   return {
     tab: shortened(tab),
     file: shortened(trace.file),
@@ -48,8 +50,9 @@ export function pageRecording({ trace, replay, tuned, tab, givenUp, leftOut = []
     outside: outsideOf(requests.map(({ failed }) => failed)),
     advice: [
       ...triedPolicies(replay),
-      ...(tuned !== null ? adviceLines(tuned) : replay === null ? [] : helpfulSetting(replay)),
+      ...(tuned !== null ? adviceLines(tuned, remedies !== null) : replay === null ? [] : helpfulSetting(replay)),
     ].map(text => ({ text, isSetting: isSettingLine(text) })),
+    remedies,
   }
 }
 

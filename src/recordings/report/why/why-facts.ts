@@ -47,7 +47,8 @@ export function whyFacts(trace: Trace, pattern?: RegExp): WhyFacts {
   const figures = traceFigures(trace)
   const last = figures.outOfMemories.at(-1)
   const moment = idleMomentOf(trace)
-  const ofPools = moment?.isFailure === false ? memoryAfter(trace, peak.event) : moment?.memory
+  const isOfPeak = moment?.isFailure === false && moment.event !== peak.event
+  const ofPools = isOfPeak ? memoryAfter(trace, peak.event) : moment?.memory
   return {
     trace: figures,
     peak,

@@ -3,21 +3,12 @@
 
 import { type AddressPlaces, placesOf } from '../placements/address-places.js'
 import { IndexSet } from '../placements/index-set.js'
-import { ReservedSegments } from '../reserved-segments.js'
+import type { ReservedSegments } from '../reserved-segments.js'
 import { Action, type Contradictions, NEVER, type Segment, type Trace } from '../trace.js'
 
 type Recorded = Pick<
   Trace,
-  | 'events'
-  | 'action'
-  | 'address'
-  | 'bytes'
-  | 'stream'
-  | 'pool'
-  | 'block'
-  | 'blocks'
-  | 'saysCompleted'
-  | 'initialSegments'
+  'events' | 'action' | 'address' | 'bytes' | 'stream' | 'pool' | 'block' | 'blocks' | 'saysCompleted'
 >
 
 /** A block in use at the end of a recording. */
@@ -31,9 +22,15 @@ interface HeldBlock {
 /** The recording besides its events. */
 interface Beside {
   /** the memory at its end; null if it does not have it */
-  readonly final: { readonly blocks: readonly HeldBlock[]; readonly wrongSums?: number } | null
-  /** the segments at its end; empty if it does not have them */
-  readonly finalSegments: readonly Segment[]
+  readonly final: {
+    readonly blocks: readonly HeldBlock[]
+    readonly segments: readonly unknown[]
+    readonly wrongSums?: number
+  } | null
+  /** the segments before its first event, which the check changes */
+  readonly segments: ReservedSegments
+  /** the segments at its end by its final state, by rising address */
+  readonly segmentsAtEnd: readonly Segment[]
   /** whether it names blocks from before its first event, which may lie in no segment */
   readonly namesBefore: boolean
 }
@@ -50,7 +47,6 @@ class Check {
   private readonly inUse: IndexSet
   /** by place: the block that was there last */
   private readonly last: Int32Array
-  private readonly segments: ReservedSegments
   /** A recording without its last segments does not tell its first ones either. */
   private readonly knowsSegments: boolean
   private overlappingBlocks = 0
@@ -62,16 +58,15 @@ class Check {
     private readonly trace: Recorded,
     private readonly beside: Beside,
   ) {
-    const { action, blocks, initialSegments } = trace
+    const { action, blocks } = trace
     this.places = placesOf(blocks.address)
     const { length } = this.places.addresses
     this.inUse = new IndexSet(length)
     this.last = new Int32Array(length).fill(-1)
-    this.segments = new ReservedSegments(initialSegments)
-    const { finalSegments, final } = beside
+    const { final } = beside
     this.knowsSegments =
       final !== null &&
-      (finalSegments.length > 0 || action.includes(Action.segmentAlloc) || action.includes(Action.segmentMap))
+      (final.segments.length > 0 || action.includes(Action.segmentAlloc) || action.includes(Action.segmentMap))
   }
 
   counts(): Contradictions {
@@ -118,13 +113,14 @@ class Check {
     const overlaps =
       (below >= 0 && addresses[below] + bytes[last[below]] > start) || (above >= 0 && addresses[above] < end)
     if (overlaps) this.overlappingBlocks++
-    if (isInSegment && this.knowsSegments && !this.segments.covers(start, end)) this.blocksOutside++
+    if (isInSegment && this.knowsSegments && !this.beside.segments.covers(start, end)) this.blocksOutside++
     inUse.add(index)
     last[index] = number
   }
 
   private applyToSegments(event: number): void {
-    const { segments, trace, places, inUse, last } = this
+    const { trace, places, inUse, last } = this
+    const { segments } = this.beside
     const { action, address, bytes, stream, pool, blocks } = trace
     const [start, end] = [address[event], address[event] + bytes[event]]
     if (action[event] === Action.segmentAlloc || action[event] === Action.segmentMap) {
@@ -139,14 +135,9 @@ class Check {
 
   /** How many segments are at the end by the events or by the final state, but not by both, or over each other. */
   private segmentsAtEnd(): number {
-    const state = new ReservedSegments()
-    let overlapping = 0
-    for (const { address, bytes, stream, pool, expandable } of this.beside.finalSegments) {
-      if (state.overlaps(address, address + bytes)) overlapping++
-      state.apply(expandable ? Action.segmentMap : Action.segmentAlloc, address, bytes, stream, pool)
-    }
-    const [byEvents, byState] = [this.segments.list(), state.list()]
-    return overlapping + Math.max(byEvents.length, byState.length) - alike(byEvents, byState)
+    const { segments, segmentsAtEnd: byState } = this.beside
+    const byEvents = segments.list()
+    return segments.overlapping + Math.max(byEvents.length, byState.length) - alike(byEvents, byState)
   }
 
   /** How many blocks are in use at the end by the events or by the final state, but not alike by both. */

@@ -30,7 +30,7 @@ const MACHINERY_NAMES = [
   // the capture of the stack
   /^torch::(?:unwind|CapturedTraceback|symbolize)\b|^torch::\w+::gather(?:_with_cpp)?$/,
   // dispatch, and bindings between languages
-  /^c10::|^at::wrapper_|^torch::(?:autograd|ADInplaceOrView|TraceType|dynamo|utils|PythonArgParser|detail)\b/,
+  /^c10::|^at::wrapper_|^torch::(?:autograd|ADInplaceOrView|TraceType|dynamo|utils|PythonArgParser|detail|handle_torch_function\w*)\b/,
   /^(?:pybind11|nanobind|boost|std|__gnu_cxx)::|^(?:THP|ffi_|_?ctypes|decltype$)/,
   // the start of threads, and functions that compilers make
   /^_start$|^__(?:libc|GI|restore)_|^_*clone3?$|^start_thread$|^pthread_|^execute_native_thread_routine$/,
@@ -50,7 +50,7 @@ const PROFILED_ENGINE = 'autograd::engine::'
 const PLUMBING = [
   /^at::(?:_ops|detail|meta|impl|functorch|redispatch|composite\w+|(?:cuda|hip|xpu)::detail)::/,
   /^at::(?:Tensor|TensorBase|TensorIterator\w*|Structured\w+|structured_\w+)::|::set_output\w*$/,
-  /^(?:at|aten|torch)::(?:native::)?_?(?:new_)?(?:empty|resize|set_|raw_|create_out|gpu_reduce_kernel)/,
+  /^(?:at|aten|torch)::(?:native::)?_?(?:new_)?(?:empty|alloc_with|resize|set_|raw_|create_out|gpu_reduce_kernel)/,
 ]
 /** Namespaces of PyTorch and of libraries that are built into it. */
 const OF_PYTORCH = /^(?:at|c10|c10d|torch|caffe2|aten|cutlass|cub|thrust)::/

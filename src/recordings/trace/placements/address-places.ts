@@ -15,7 +15,11 @@ export class AddressPlaces {
     }
     this.addresses = sorted.slice(0, count)
     this.of = new Uint32Array(list.length)
-    for (let i = 0; i < list.length; i++) this.of[i] = this.from(list[i])
+    for (let i = 0, place = -1; i < list.length; i++) {
+      // Lists often rise.
+      place = list[i] === this.addresses[place + 1] ? place + 1 : this.from(list[i])
+      this.of[i] = place
+    }
   }
 
   /** The index of the first place at or above an address; how many places there are if all lie below it. */
@@ -53,6 +57,7 @@ export function placesOf(list: Float64Array): AddressPlaces {
 
 /** The first index at which a list has an address that it had before, or -1. */
 export function firstRepeated(list: Float64Array): number {
+  if (list.every((address, i) => i === 0 || list[i - 1] < address)) return -1
   const sorted = list.slice().sort()
   let isRepeated = false
   for (let i = 1; i < sorted.length; i++) isRepeated ||= sorted[i] === sorted[i - 1]

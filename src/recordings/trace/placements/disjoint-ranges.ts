@@ -19,7 +19,7 @@ export class DisjointRanges<Range extends AddressRange> {
 
   /** Adds a range; other ranges lose its addresses. */
   add(range: Range): void {
-    this.take(range.address, endOf(range))
+    if (this.overlaps(range.address, endOf(range))) this.take(range.address, endOf(range))
     if (range.bytes > 0) this.ranges.insert(range, range.address)
   }
 

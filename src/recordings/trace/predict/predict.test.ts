@@ -65,6 +65,18 @@ test('whether it fits is said for the whole range', () => {
   assert.equal(of({}, low).fits, 'unlikely', 'the least that it may reserve')
 })
 
+test('another setting is named if it reserves less, or fits what the recorded ones do not', () => {
+  const better = (capacityBytes: number, options: TrainingOptions = {}) =>
+    predict([recorded(4, options), recorded(8, options)], { sizes: [4, 8], size: 12, capacityBytes }).better
+  const fits = { [Infinity]: null, [GiB]: 'yes', [160 * MiB]: 'yes', [84 * MiB]: 'no' }
+  for (const [capacityBytes, expected] of Object.entries(fits)) {
+    const run = better(Number(capacityBytes))
+    assert.deepEqual([run?.settings, run?.fits], ['expandable_segments:True', expected], capacityBytes)
+  }
+  const curved = { activationBytes: (batch: number) => (batch === 8 ? 15 : 4) * MiB }
+  for (const capacityBytes of [Infinity, GiB, 160 * MiB]) assert.equal(better(capacityBytes, curved), null)
+})
+
 test('recordings of two programs are refused, and of another allocator', () => {
   const other = recorded(8, { stacks: 'all' })
   const options = { sizes: [4, 8], size: 12 } as const

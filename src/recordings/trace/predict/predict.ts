@@ -3,18 +3,17 @@
 
 import { OutOfRangeError } from '../../../core/base/argument-errors.js'
 import { liveAtPeak } from '../analysis/curves.js'
-import { hasRetries } from '../analysis/give-backs.js'
 import { stackNumbers } from '../columns/excerpt.js'
 import { type Holder, holdersOf } from '../failures/holders.js'
 import { failedEvents } from '../failures/out-of-memory.js'
-import { formatPytorchSettings, type PytorchSettings, parsePytorchSettings } from '../pytorch/model/pytorch-settings.js'
+import { parsePytorchSettings } from '../pytorch/model/pytorch-settings.js'
 import { recordedPytorchSettings } from '../pytorch/named-settings.js'
 import { platformOf } from '../pytorch/platform.js'
-import { type ModelOptions, replayPytorchPolicy } from '../pytorch/pytorch-replay.js'
 import { StackTable } from '../stack-table.js'
 import { NEVER, type Trace } from '../trace.js'
 import { type Comparable, isPlausible, matchBlocks, UNMATCHED } from './match-blocks.js'
-import type { Fit, Predicted, PredictRecording, PredictReport, PredictRun, PredictSite } from './predict-report.js'
+import type { PredictRecording, PredictReport, PredictSite } from './predict-report.js'
+import { addressOrders, PredictedRuns, ranFull, rangeOf, WORTH } from './predicted-runs.js'
 import { withBytes } from './predicted-trace.js'
 import { type GrownBytes, grownBytes, type Point, unmatchedBytes } from './size-growth.js'
 
@@ -23,15 +22,6 @@ import { type GrownBytes, grownBytes, type Point, unmatchedBytes } from './size-
  * more in common, those of two programs 74 % and less, by the parts of PyTorch that both use.
  */
 const LEAST_COMMON = 0.8
-/** Another setting is worth a word if it reserves at least this share less. */
-const WORTH = 0.01
-
-/**
- * The reserved memory depends on the addresses of the driver, too: of free blocks of one size PyTorch takes the lowest.
- * So replays are made with rising and with falling addresses of new segments. With the better of both, 51 recordings of
- * a GPU that have all blocks from the start were missed by up to 2.5 %.
- */
-const LEAST_MISS = 1.03
 
 /** The question. */
 export interface PredictOptions {
@@ -57,14 +47,14 @@ export function predict(traces: readonly [Trace, Trace], options: PredictOptions
   const bases = basesOf(first, second, size)
   const predictions = bases.map(base => new Prediction(base, base === first ? second : first, size, stacks))
   const [{ estimate, shares }] = predictions
-  const all = predictions.flatMap(each => [each.estimate, each.low, each.high])
-  const orders = addressOrders([first, second], stacks)
+  const all = [...new Set(predictions.flatMap(each => [each.estimate, each.low, each.high]))]
   const settings = recordedPytorchSettings(bases[0].trace)
-  const run = (each: PytorchSettings) => runOf(all, each, capacityBytes, orders)
-  const asRecorded = run(settings)
   const platform = platformOf(bases[0].trace)
-  const others = OTHERS.filter(each => !(platform === 'Windows' && each.expandableSegments))
-  const better = others.map(each => run({ ...settings, ...each })).sort(byFitAndReserved)[0]
+  const runs = new PredictedRuns(all, addressOrders([first, second], stacks), capacityBytes)
+  const asRecorded = runs.run(settings)
+  const others = OTHERS.filter(each => !(platform === 'Windows' && each.expandableSegments)).map(each => {
+    return { ...settings, ...each }
+  })
   return {
     size,
     platform,
@@ -75,7 +65,7 @@ export function predict(traces: readonly [Trace, Trace], options: PredictOptions
       1,
     ),
     asRecorded,
-    better: isBetter(better, asRecorded) ? better : null,
+    better: runs.better(asRecorded, others),
     shares,
     isBeyond: size < first.size || size > second.size,
     sites: sitesOf([first.trace, second.trace], estimate),
@@ -96,9 +86,10 @@ class Prediction {
     const kept = keptBytes(base.trace)
     const grown = Array.from(matched, (partner, number) => grownOf(base, number, other, partner, size, kept))
     const traceOf = (of: (bytes: GrownBytes) => number) => withBytes(base.trace, grown.map(of), stacks, base.stacks)
-    this.low = traceOf(({ low }) => low)
+    const isSure = grown.every(({ low, high }) => low === high)
     this.estimate = traceOf(({ estimate }) => estimate)
-    this.high = traceOf(({ high }) => high)
+    this.low = isSure ? this.estimate : traceOf(({ low }) => low)
+    this.high = isSure ? this.estimate : traceOf(({ high }) => high)
     this.shares = sharesAtPeak(this.estimate, grown, matched)
   }
 }
@@ -168,85 +159,6 @@ function grownOf(
   const points = base.size < other.size ? ([point, otherPoint] as const) : ([otherPoint, point] as const)
   const isBrief = freeRequestedAt[number] === allocatedAt[number] + 1
   return grownBytes(...points, size, { isBrief, isOfModel: kept.has(bytes[number]) })
-}
-
-/** The order of the addresses of new segments, and the error of replays in this order, as a factor from 1 on. */
-interface AddressOrder {
-  readonly segmentsFall: boolean
-  readonly miss: number
-}
-
-/** Both orders of addresses, the better one for the recordings first. */
-function addressOrders(recordings: readonly Comparable[], stacks: StackTable): AddressOrder[] {
-  const rebuilt = recordings
-    .filter(({ trace }) => !ranFull(trace) && (trace.recordedPeakReservedBytes ?? 0) > 0)
-    .map(({ trace, stacks: numbers }) => [trace, withBytes(trace, trace.blocks.bytes, stacks, numbers)] as const)
-  const missOf = (segmentsFall: boolean) =>
-    Math.max(
-      LEAST_MISS,
-      ...rebuilt.map(([trace, each]) => {
-        const { peakReservedBytes } = replayPytorchPolicy(each, {
-          settings: recordedPytorchSettings(trace),
-          segmentsFall,
-        })
-        const share = peakReservedBytes / trace.recordedPeakReservedBytes!
-        return Math.max(share, 1 / share)
-      }),
-    )
-  return [false, true]
-    .map(segmentsFall => ({ segmentsFall, miss: missOf(segmentsFall) }))
-    .sort((one, other) => one.miss - other.miss)
-}
-
-/** Whether the program, or its allocator, met a limit: the replays of a prediction have none. */
-function ranFull(trace: Trace): boolean {
-  return failedEvents(trace).length > 0 || hasRetries(trace)
-}
-
-function runOf(
-  traces: readonly Trace[],
-  settings: PytorchSettings,
-  capacityBytes: number,
-  orders: readonly AddressOrder[],
-): PredictRun {
-  const limitBytes = settings.garbageCollectionThreshold === undefined ? Infinity : capacityBytes
-  const replays = (options: ModelOptions) =>
-    orders.flatMap(({ segmentsFall }) =>
-      traces.map(trace => replayPytorchPolicy(trace, { ...options, settings, segmentsFall })),
-    )
-  const reservedBytes = rangeOf(
-    replays({}).map(each => each.peakReservedBytes),
-    orders[0].miss,
-  )
-  const run = { settings: formatPytorchSettings(settings), reservedBytes }
-  if (!Number.isFinite(capacityBytes)) return { ...run, fits: null, retries: null }
-  const [estimate] = replays({ capacityBytes, limitBytes })
-  // The range is wider than its replays by the error of those of the recordings.
-  const served = (bytes: number) => replays({ capacityBytes: bytes, limitBytes }).map(({ failures }) => failures === 0)
-  const { miss } = orders[0]
-  const fitsIf = (): Fit => (served(capacityBytes / miss).every(Boolean) ? 'yes' : 'likely')
-  const failsIf = (): Fit => (served(capacityBytes * miss).some(Boolean) ? 'unlikely' : 'no')
-  return { ...run, fits: estimate.failures === 0 ? fitsIf() : failsIf(), retries: estimate.retries }
-}
-
-/** The first figure is the estimate. */
-function rangeOf(figures: readonly number[], miss: number): Predicted {
-  return {
-    low: Math.round(Math.min(...figures) / miss),
-    estimate: figures[0],
-    high: Math.round(Math.max(...figures) * miss),
-  }
-}
-
-const FITS: readonly (Fit | null)[] = ['yes', 'likely', 'unlikely', 'no']
-
-function byFitAndReserved(a: PredictRun, b: PredictRun): number {
-  return FITS.indexOf(a.fits) - FITS.indexOf(b.fits) || a.reservedBytes.estimate - b.reservedBytes.estimate
-}
-
-function isBetter(run: PredictRun, recorded: PredictRun): boolean {
-  if (run.fits !== recorded.fits) return byFitAndReserved(run, recorded) < 0
-  return run.reservedBytes.estimate <= recorded.reservedBytes.estimate * (1 - WORTH)
 }
 
 function sharesAtPeak(predicted: Trace, grown: readonly GrownBytes[], matched: Int32Array) {

@@ -87,6 +87,7 @@ class ModelPass extends ReplayPass<PolicyBlock> {
   private readonly offered: Range[] = []
   /** segments that the recording gave back and the policy still uses */
   private readonly retained = new DisjointRanges<Range>((_, from, to) => ({ address: from, bytes: to - from }))
+  private isLastRound = false
   private requestedBytes = 0
   private grantedBytes = 0
   private peakRequestedBytes = 0
@@ -151,6 +152,7 @@ class ModelPass extends ReplayPass<PolicyBlock> {
 
   /** Adds the segments from before the first event with their blocks, if the recording has them. */
   protected override begin(round: number): void {
+    this.isLastRound = round + 1 === (this.options.repeat ?? 1)
     if (round > 0) this.followsAddresses = this.isExact = false
     else if (this.ownSegments) this.adoptInitial()
   }
@@ -309,7 +311,9 @@ class ModelPass extends ReplayPass<PolicyBlock> {
     }
   }
 
+  /** What stays live after the last round changes no figure. */
   protected override end(block: number): void {
+    if (this.isLastRound) return
     const granted = this.held[block]
     if (granted !== null) this.give(granted)
     this.held[block] = null

@@ -12,6 +12,7 @@ import {
 } from '../formats/format-options.js'
 import { isPickle } from '../formats/recording-file.js'
 import type { Trace } from '../trace.js'
+import type { FinalState } from '../trace-builder.js'
 import { allocatorSettings } from './allocator-settings.js'
 import { dictionary, isDictionary, isWhole, list, whole } from './data-checks.js'
 import { readPickle } from './pickle.js'
@@ -89,7 +90,7 @@ class Snapshot {
       const failed = this.events.failuresIn(this.lists[device] as readonly unknown[])
       if (failed !== null) failures.set(device, failed)
     }
-    return chooseDevices(counts, choice, failures).map(chosen => this.traceOf(chosen))
+    return this.tracesOf(chooseDevices(counts, choice, failures))
   }
 
   /** The traces of no events of the chosen devices; preferred is the device with the most segments. */
@@ -102,18 +103,24 @@ class Snapshot {
       const device = whole(dictionary(segment, `segments[${i}]`), 'device', `segments[${i}]`, 'a device number', 0)
       counts.set(device, (counts.get(device) ?? 0) + 1)
     })
-    return chooseDevices(counts, choice).map(({ device, otherDevices }) =>
-      this.traceOf({ device, otherDevices: otherDevices.map(other => ({ ...other, events: 0 })) }),
+    return this.tracesOf(
+      chooseDevices(counts, choice).map(({ device, otherDevices }) => {
+        return { device, otherDevices: otherDevices.map(other => ({ ...other, events: 0 })) }
+      }),
     )
   }
 
-  /** The trace of a device; the calls must name devices by rising number. */
-  private traceOf({ device, otherDevices }: ChosenDevice): Trace {
+  /** The traces of devices by rising number. */
+  private tracesOf(chosen: readonly ChosenDevice[]): Trace[] {
+    return chosen.map((device, i) => this.traceOf(device, i === chosen.length - 1))
+  }
+
+  private traceOf({ device, otherDevices }: ChosenDevice, isLast: boolean): Trace {
     const { events, contents } = this
     const place = `device_traces[${device}]`
     const rows = list(this.lists[device] ?? [], place)
     const builder = events.select(rows, place)
-    const { segments, dropped, skipped, peak_reserved: peakReserved, says_completed: saysCompleted } = contents
+    const { dropped, skipped, peak_reserved: peakReserved, says_completed: saysCompleted } = contents
     return builder.build({
       file: this.file,
       device,
@@ -121,13 +128,20 @@ class Snapshot {
       otherDevices,
       recorder: RECORDERS.find(each => each === contents['recorder']) ?? 'PyTorch',
       settings: allocatorSettings(contents['allocator_settings']),
-      final: segments === undefined ? null : finalState(segments, device, events),
+      final: this.finalState(device, isLast),
       annotations: annotationMarks(contents['external_annotations'], device),
       dropped: isWhole(dropped) ? dropped : null,
       before: blocksBefore(contents['blocks_before'], events),
       saysCompleted: saysCompleted === true,
       ...(isWhole(peakReserved) ? { peakReservedBytes: peakReserved } : {}),
     })
+  }
+
+  /** Takes out the segments with the last device, so that their memory is free before the trace is built. */
+  private finalState(device: number, isLast: boolean): FinalState | null {
+    const { segments } = this.contents
+    if (isLast) this.contents['segments'] = undefined
+    return segments === undefined ? null : finalState(segments, device, this.events)
   }
 }
 

@@ -71,6 +71,7 @@ export class SnapshotEvents {
 
   /** For readPickle: an event becomes the complement of its row, and a stack frame its entry in the table. */
   readonly dictionary = (items: readonly unknown[], from: number, to: number): unknown => {
+    if (!isEventOrFrame(items, from, to)) return undefined
     const fields = new RawFields()
     for (let i = from; i < to; i += 2) {
       const value = items[i + 1]
@@ -258,6 +259,12 @@ export class SnapshotEvents {
     if (!isTimeUs(timeUs[row])) return 'time_us must be a number of microseconds below 2^53'
     return stack[row] < 0 ? 'frames must be a list of stack frames: filename, line, name' : undefined
   }
+}
+
+/** By its keys. A snapshot may have a million dictionaries of segments and blocks, too. */
+function isEventOrFrame(items: readonly unknown[], from: number, to: number): boolean {
+  for (let key = from; key < to; key += 2) if (items[key] === 'action' || items[key] === 'filename') return true
+  return false
 }
 
 /** A request that failed may be for any size: more than can be counted becomes the most that can. */

@@ -46,7 +46,7 @@ export function finalState(value: unknown, device: number, { stackOf, poolOf }: 
     addBlocks(blocks, inside, { address, bytes, stream, place, stackOf })
     if (hasOtherSums(segment, blocks, before)) wrongSums++
   })
-  const repeated = firstRepeated(Float64Array.from(segments, ({ address }) => address))
+  const repeated = firstRepeated(Float64Array.from(segments.map(({ address }) => address)))
   if (repeated >= 0) throw new FormatError(`segments[${places[repeated]}].address is that of another segment too`)
   return { segments, blocks, wrongSums }
 }

@@ -60,16 +60,14 @@ export function lifetimesOf(trace: Trace): Lifetimes {
 
 /** The most bytes in use at once: no packing needs less. */
 export function lowerBoundBytes({ bytes, from, to }: Lifetimes): number {
-  const moments = Array.from(bytes, (_, i) => [
-    { at: from[i], change: bytes[i] },
-    { at: to[i], change: -bytes[i] },
-  ]).flat()
-  // A block that ends at a moment makes room for one that begins there.
-  moments.sort((a, b) => a.at - b.at || a.change - b.change)
-  let live = 0
-  let peak = 0
-  for (const { change } of moments) {
-    live += change
+  const rising = (times: Float64Array) =>
+    Array.from({ length: bytes.length }, (_, i) => i).sort((a, b) => times[a] - times[b])
+  const ends = rising(to)
+  let [live, peak, ended] = [0, 0, 0]
+  for (const block of rising(from)) {
+    // A block that ends at a moment makes room for one that begins there.
+    for (; ended < ends.length && to[ends[ended]] <= from[block]; ended++) live -= bytes[ends[ended]]
+    live += bytes[block]
     peak = Math.max(peak, live)
   }
   return peak

@@ -207,7 +207,7 @@ export class BlockPools {
   }
 
   of(stream: number, small: boolean, owner: number): ModelPool {
-    this.byOwner[owner] ??= { pools: [], searches: [{ count: 0 }, { count: 0 }] }
+    this.byOwner[owner] ??= { pools: new Array(2), searches: [{ count: 0 }, { count: 0 }] }
     const { pools, searches } = this.byOwner[owner]
     const kind = small ? 1 : 0
     const index = 2 * stream + kind

@@ -24,8 +24,8 @@ import { PolicyMemory } from './policy-memory.js'
 
 export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
   readonly driver = new DriverTally('cuMemAlloc', 'cuMemFree')
-  /** the first block of each segment, by the segment's base */
-  private readonly segments = new Map<number, ModelBlock>()
+  /** the addresses of the segments */
+  private readonly bases = new Set<number>()
   /** the most bytes of blocks from before, if their size is not certain */
   private readonly mostBytes = new Map<ModelBlock, number>()
 
@@ -41,7 +41,6 @@ export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
     const own = block as ModelBlock
     this.mostBytes.delete(own)
     own.pool.give(own)
-    if (own.previous === null) this.segments.set(own.address, own)
   }
 
   reconsider(block: PolicyBlock, bytes: number): boolean {
@@ -63,7 +62,7 @@ export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
   adoptSegment(base: number, bytes: number, stream: number, used: readonly UsedRange[], owner = 0): PolicyBlock[] {
     const pool = this.pools.of(stream, isSmallSegment(bytes), owner)
     const block = new ModelBlock(base, bytes, pool)
-    this.segments.set(base, block)
+    this.bases.add(base)
     this.watcher?.mapped(base, bytes)
     this.countReserved(bytes)
     const blocks = this.cutUsed(block, used)
@@ -74,10 +73,10 @@ export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
   }
 
   releaseAt(base: number): boolean {
-    const block = this.segments.get(base)
-    if (block === undefined || !block.free || block.next !== null) return false
+    const block = this.pools.idle.at(base)
+    if (block === undefined) return false
     block.pool.remove(block)
-    this.segments.delete(base)
+    this.bases.delete(base)
     this.watcher?.unmapped(base, block.bytes)
     this.reservedBytes -= block.bytes
     this.driver.note('cuMemFree', block.bytes)
@@ -93,7 +92,7 @@ export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
   }
 
   holds(address: number): boolean {
-    return this.segments.has(address)
+    return this.bases.has(address)
   }
 
   protected override idleAddressIn({ address, previous, next }: ModelBlock): number {
@@ -160,7 +159,7 @@ export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
 
   private addSegment(base: number, bytes: number, pool: ModelPool): ModelBlock {
     const block = new ModelBlock(base, bytes, pool)
-    this.segments.set(base, block)
+    this.bases.add(base)
     this.watcher?.mapped(base, bytes)
     this.driver.note('cuMemAlloc', bytes)
     this.countReserved(bytes)
