@@ -1,7 +1,7 @@
 // A picture with axes on a canvas of its own. It follows the pointer; a drawing fills it.
 
 import { drawLowerAxis } from '../../src/recordings/picture/drawing/axes.js'
-import { drawFailure, type LegendItem } from '../../src/recordings/picture/drawing/legend.js'
+import type { LegendItem } from '../../src/recordings/picture/drawing/legend.js'
 import type { SheetPart } from '../../src/recordings/picture/drawing/sheet.js'
 import type { Plot, Surface } from '../../src/recordings/picture/drawing/surface.js'
 import type { Page, ViewPart } from '../page.js'
@@ -10,6 +10,7 @@ import { CanvasSurface, REM } from '../surface.js'
 import { formatCount, formatUs } from '../text.js'
 import { Latest } from '../worker-client.js'
 import { heldText } from './holders.js'
+import { drawEvents, drawMarkers } from './marks.js'
 import { drawLife, drawPlace, type Span } from './outline.js'
 import { Probe, type Probed } from './probe.js'
 import { hideTip, type Point, placeLines, showTip } from './tip.js'
@@ -116,39 +117,19 @@ export class Frame implements ViewPart {
   /** Draws the picture with its axes and marks. */
   drawOn(surface: Surface): void {
     const { plot, drawing, page } = this
-    const { theme, state, info } = page
-    const life = this.life
+    const { theme, state } = page
+    const { life } = this
     drawing.draw(surface, plot, ratio(), life)
     const { from, to } = this.range
-    const bottom = plot.top + plot.height
     drawLowerAxis(surface, plot, { axis: state.axis, from, to }, theme)
-    const isIn = (x: number) => x >= plot.left - 1 && x <= plot.left + plot.width + 1
-    // Many marks side by side would hide the picture.
-    const steps = [...info.steps].map(event => this.x(page.at(event + 1))).filter(isIn)
-    if (steps.length < plot.width / 14) for (const x of steps) surface.line(x, plot.top, x, bottom, theme.quiet, [2, 3])
-    for (const event of info.failures) {
-      const x = this.x(page.at(event))
-      if (isIn(x)) drawFailure(surface, x, bottom, theme)
-    }
+    const x = (place: number) => this.x(place)
+    drawEvents(surface, plot, page, x)
     if (life !== null) drawLife(surface, plot, life, theme)
     if (this.selection.isOn || drawing.isOverview) this.drawRange(surface)
-    const cursor = this.x(page.at(state.cursor) + (state.axis === 'event' ? 0.5 : 0))
-    if (isIn(cursor)) {
-      surface.line(cursor, plot.top - 2, cursor, bottom, theme.isDark ? '#e6e7e9a0' : '#1d1f23a0')
-      surface.path([cursor - 4, plot.top - 7, cursor + 4, plot.top - 7, cursor, plot.top - 1], theme.ink, 'fill')
-    }
+    const cursor = x(page.at(state.cursor) + (state.axis === 'event' ? 0.5 : 0))
     const place = this.probe?.place ?? null
     if (place !== null) drawPlace(surface, plot, { x: cursor, ...place, top: drawing.top?.() ?? 1 }, theme)
-    for (const [name, event] of [
-      ['A', state.a],
-      ['B', state.b],
-    ] as const) {
-      if (event === null || !isIn(this.x(page.at(event)))) continue
-      const x = this.x(page.at(event))
-      surface.line(x, plot.top, x, bottom, theme.accent, [], 1.5)
-      surface.rectangle(x - 7, plot.top - 12, 14, 14, theme.accent)
-      surface.text(x, plot.top - 4.5, name, theme.paper, { align: 'center', bold: true })
-    }
+    drawMarkers(surface, plot, page, { x, cursor })
   }
 
   private drawRange(surface: Surface): void {
