@@ -137,7 +137,7 @@ test('several pools or streams have a table at the peak', () => {
   assert.match(text, /^\(0,1\) private +0x10000000000 +40 MiB +30 MiB +10 MiB +10 MiB$/m)
   assert.match(
     text,
-    /^\d private pools?, .* ha(?:ve|s) \d+ MiB, 30 MiB of it in\s+use\.\s+Most in each:\n +30 MiB +\(0,1\), 40 MiB reserved: .*\(1 block\)$/m,
+    /^\d private pools?, .* ha(?:ve|s) \d+ MiB, 30 MiB of it in\s+use\.\s+Most in it:\n +30 MiB +\(0,1\), 40 MiB reserved: .*\(1 block\)$/m,
   )
   assert.match(text, /^\(0,0\) default +0 +20 MiB +0 B +20 MiB +20 MiB$/m)
 })

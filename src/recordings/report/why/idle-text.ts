@@ -130,7 +130,7 @@ function privateHolders(pools: readonly PoolMemory[], width: number): string[] {
     own.length === 1
       ? 'private pool, such as that of a CUDA graph, has'
       : 'private pools, such as those of CUDA graphs, have'
-  const title = `${formatCount(own.length)} ${have} ${sum(each => each.reservedBytes)}, ${sum(each => each.inUseBytes)} of it in use. Most in each:`
+  const title = `${formatCount(own.length)} ${have} ${sum(each => each.reservedBytes)}, ${sum(each => each.inUseBytes)} of it in use. Most in ${own.length === 1 ? 'it' : 'each'}:`
   const lines = own
     .slice(0, MOST_POOLS)
     .map(
