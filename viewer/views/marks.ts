@@ -1,5 +1,5 @@
-// The marks of moments in a picture: steps, failed requests, the cursor, and the markers A and B. `x` gives the pixel of
-// a place of the axis.
+// The marks of moments in a picture: steps, failed requests, the cursor, and the markers A and B. `x` gives the pixel
+// of a place of the axis.
 
 import { drawFailure } from '../../src/recordings/picture/drawing/legend.js'
 import type { Plot, Surface } from '../../src/recordings/picture/drawing/surface.js'
