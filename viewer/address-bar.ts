@@ -6,13 +6,32 @@ import type { State } from './page.js'
 /** The state as the part of an address behind `#`. */
 export function hashOf(state: State): string {
   const words = new URLSearchParams()
-  const { recording, axis, from, to, cursor, grouping, only, find, a, b, question, pinned, inverted, machinery } = state
+  const {
+    recording,
+    axis,
+    from,
+    to,
+    cursor,
+    grouping,
+    only,
+    without,
+    group,
+    find,
+    a,
+    b,
+    question,
+    pinned,
+    inverted,
+    machinery,
+  } = state
   if (recording > 0) words.set('r', String(recording))
   words.set('e', String(cursor))
   words.set('z', `${round(from)}-${round(to)}`)
   if (axis === 'time') words.set('x', axis)
   words.set('colour', grouping)
   if (only.length > 0) words.set('only', only.join('.'))
+  if (without.length > 0) words.set('without', without.join('.'))
+  if (group !== null) words.set('g', String(group))
   if (find !== '') words.set('find', find)
   if (a !== null) words.set('a', String(a))
   if (b !== null) words.set('b', String(b))
@@ -21,6 +40,7 @@ export function hashOf(state: State): string {
   if (inverted) words.set('i', '1')
   if (machinery) words.set('h', '1')
   words.set('hide', state.hidden.join(' '))
+  if (state.listed) words.set('list', '1')
   words.set('maps', state.maps.join(' '))
   return words.toString()
 }
@@ -42,6 +62,8 @@ export function stateOf(hash: string): Partial<State> {
   if (words.get('x') === 'time') state.axis = 'time'
   if (words.has('colour')) state.grouping = words.get('colour') as State['grouping']
   state.only = list('only').map(Number).filter(Number.isInteger)
+  state.without = list('without').map(Number).filter(Number.isInteger)
+  state.group = whole('g')
   state.find = words.get('find') ?? ''
   state.a = whole('a')
   state.b = whole('b')
@@ -51,6 +73,7 @@ export function stateOf(hash: string): Partial<State> {
   state.pinned = whole('block')
   state.inverted = words.get('i') === '1'
   state.machinery = words.get('h') === '1'
+  state.listed = words.get('list') === '1'
   if (words.has('hide')) state.hidden = list('hide', ' ') // names may have dots
   if (words.has('maps')) state.maps = list('maps', ' ')
   return state

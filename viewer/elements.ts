@@ -59,7 +59,11 @@ export function lineSample(policy: string, theme: Theme): SVGElement {
 }
 
 /** A button that calls `action`. */
-export function button(text: string, action: () => void, attributes: Readonly<Record<string, string>> = {}) {
+export function button(
+  text: string,
+  action: (event: MouseEvent) => void,
+  attributes: Readonly<Record<string, string>> = {},
+) {
   const made = element('button', { type: 'button', ...attributes }, text)
   made.addEventListener('click', action)
   return made

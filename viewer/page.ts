@@ -6,7 +6,7 @@ import { type Theme, themeOf } from '../src/recordings/picture/drawing/theme.js'
 import type { Axis } from '../src/recordings/picture/moments.js'
 import type { Question } from '../src/recordings/picture/questions.js'
 import type { PageData, PageRecording } from '../src/recordings/report/page/page-data.js'
-import type { ColourAnswer, CurvesAnswer, HoldersAnswer, PaintAnswer, RecordingInfo } from './protocol.js'
+import type { ColourAnswer, CurvesAnswer, FlowAnswer, HoldersAnswer, PaintAnswer, RecordingInfo } from './protocol.js'
 import type { Zoom } from './views/icicle.js'
 import { Latest, WorkerClient } from './worker-client.js'
 
@@ -20,6 +20,8 @@ export interface State {
   cursor: number
   grouping: Grouping
   only: readonly number[]
+  without: readonly number[]
+  group: number | null
   find: string
   a: number | null
   b: number | null
@@ -33,24 +35,28 @@ export interface State {
   /** policies without a line */
   hidden: readonly string[]
   maps: readonly string[]
+  /** whether the list of events is open */
+  listed: boolean
 }
 
 /** The requests that a change makes necessary. */
-type Part = 'colour' | 'paint' | 'curves' | 'holders' | 'pinned'
+type Part = 'colour' | 'paint' | 'curves' | 'holders' | 'flow' | 'pinned'
 const PARTS: Readonly<Partial<Record<keyof State, readonly Part[]>>> = {
-  recording: ['colour', 'paint', 'curves', 'holders', 'pinned'],
+  recording: ['colour', 'curves'],
   axis: ['paint', 'curves'],
   from: ['paint'],
   to: ['paint'],
   cursor: ['holders'],
-  grouping: ['colour', 'paint', 'holders', 'pinned'],
-  only: ['colour', 'paint', 'holders'],
-  find: ['colour', 'paint', 'holders'],
-  a: ['holders'],
-  b: ['holders'],
+  grouping: ['colour'],
+  only: ['colour'],
+  without: ['colour'],
+  group: ['colour'],
+  find: ['colour'],
+  a: ['holders', 'flow'],
+  b: ['holders', 'flow'],
   question: ['holders'],
   step: ['holders'],
-  pinned: ['pinned'],
+  pinned: ['pinned', 'paint'],
   inverted: ['holders'],
   machinery: ['holders'],
   zoom: ['holders'],
@@ -77,15 +83,25 @@ export class Page {
   painted: PaintAnswer | null = null
   curves: CurvesAnswer | null = null
   holders: HoldersAnswer | null = null
+  /** the event that `holders` is of; null for another set of blocks */
+  heldAt: number | null = null
+  /** between A and B; null without both */
+  flow: FlowAnswer | null = null
   /** makes the requests whose answers depend on the layout */
   paint: (raw: boolean) => Promise<PaintAnswer | null> = async () => null
   curvesWidth: () => number = () => 1000
   onPinned: () => Promise<void> = async () => {}
   /** shows another recording */
-  open: (recording: number) => Promise<void> = async () => {}
+  open: (recording: number, given?: Partial<State>) => Promise<void> = async () => {}
   /** chooses the colours anew */
   restyle: () => void = () => {}
-  private readonly jobs = { colour: new Latest(), paint: new Latest(), curves: new Latest(), holders: new Latest() }
+  private readonly jobs = {
+    colour: new Latest(),
+    paint: new Latest(),
+    curves: new Latest(),
+    holders: new Latest(),
+    flow: new Latest(),
+  }
   private isDrawing = false
 
   constructor(readonly data: PageData) {}
@@ -121,7 +137,7 @@ export class Page {
     const element = document.getElementById(`picture-${index}`)
     this.info = await this.client.ask('load', { index, packed: element?.textContent ?? null })
     if (element !== null) element.textContent = ''
-    this.painted = this.curves = this.holders = null
+    this.colours = this.painted = this.curves = this.holders = null
   }
 
   /** Changes the state, and asks for all that depends on it. */
@@ -145,6 +161,11 @@ export class Page {
     this.update({ from: start, to: start + span })
   }
 
+  /** Sets the markers to a range of the axis. */
+  mark(from: number, to: number): void {
+    this.update({ a: this.eventAt(from), b: this.eventAt(to) })
+  }
+
   /** Zooms around the cursor, if it is in view. */
   scale(factor: number, around?: number): void {
     const { from, to, cursor } = this.state
@@ -165,13 +186,16 @@ export class Page {
   ask(parts: ReadonlySet<Part>): void {
     if (parts.has('colour')) void this.jobs.colour.run(() => this.askColours())
     if (parts.has('curves')) void this.jobs.curves.run(() => this.askCurves())
+    // The worker answers the others by the colours and the filter that it has.
+    if (this.colours === null) return
     if (parts.has('paint')) void this.jobs.paint.run(() => this.askPaint())
     if (parts.has('holders')) void this.jobs.holders.run(() => this.askHolders())
+    if (parts.has('flow')) void this.jobs.flow.run(() => this.askFlow())
     if (parts.has('pinned')) void this.client.during(this.onPinned())
   }
 
   askAll(): void {
-    this.ask(new Set(['colour', 'curves', 'paint', 'holders', 'pinned']))
+    this.ask(new Set(['colour', 'curves']))
   }
 
   /** Draws all views before the next frame. */
@@ -189,11 +213,24 @@ export class Page {
     )
   }
 
+  /** The events of the markers, the first one as `a`. */
+  private get marked(): { a: number; b: number } | null {
+    const { a, b } = this.state
+    return a === null || b === null ? null : { a: Math.min(a, b), b: Math.max(a, b) }
+  }
+
+  private async askFlow(): Promise<void> {
+    const { marked } = this
+    this.flow = marked === null ? null : await this.client.ask('flow', marked)
+    this.draw()
+  }
+
   private async askColours(): Promise<void> {
-    const { grouping, only, find } = this.state
+    const { grouping, only, without, group, find } = this.state
     const wasScale = this.colours?.isScale ?? grouping === 'age'
-    this.colours = await this.client.ask('colour', { grouping, only, find })
+    this.colours = await this.client.ask('colour', { grouping, only, without, group, find })
     if (this.colours.isScale !== wasScale) this.restyle()
+    this.ask(new Set(['paint', 'holders', 'flow', 'pinned']))
     this.draw()
   }
 
@@ -210,16 +247,17 @@ export class Page {
   }
 
   private async askHolders(): Promise<void> {
-    const { cursor, a, b, question, step, inverted, machinery, zoom } = this.state
+    const { cursor, a, question, step, inverted, machinery, zoom } = this.state
     const options = { inverted, machinery, under: zoom.path }
-    const [first, second] = a !== null && b !== null ? [Math.min(a, b), Math.max(a, b)] : [0, 0]
+    const { marked } = this
     const set =
       question === 'step'
         ? ({ kind: 'step', step } as const)
-        : question === 'at' || a === null || b === null
+        : question === 'at' || marked === null
           ? ({ kind: 'at', event: cursor, before: a } as const)
-          : ({ kind: 'question', question, a: first, b: second } as const)
+          : ({ kind: 'question', question, ...marked } as const)
     this.holders = await this.client.ask('holders', { set, ...options })
+    this.heldAt = set.kind === 'at' ? set.event : null
     this.draw()
   }
 }

@@ -1,40 +1,45 @@
 // Answers the page's requests from unpacked pictures. It runs in the worker, and knows no DOM.
 
 import { FormatError } from '../src/core/base/errors.js'
-import { mapBlockAt, paintMap } from '../src/recordings/picture/address-map.js'
+import { paintMap } from '../src/recordings/picture/address-map.js'
 import type { Painting } from '../src/recordings/picture/cells.js'
 import { decodePicture } from '../src/recordings/picture/codec.js'
-import { type Colouring, cellsOf, colouringOf, usefulGroupings } from '../src/recordings/picture/colouring.js'
+import {
+  type Colouring,
+  cellsOf,
+  chosenBlocks,
+  colouringOf,
+  usefulGroupings,
+} from '../src/recordings/picture/colouring.js'
 import { inUseIn, reservedIn, roundTop } from '../src/recordings/picture/columns.js'
+import { eventRows } from '../src/recordings/picture/event-list.js'
 import { holderRows, icicleOf } from '../src/recordings/picture/holders.js'
 import { LiveBlocks } from '../src/recordings/picture/live-blocks.js'
-import { momentsOf } from '../src/recordings/picture/moments.js'
+import { type Moments, momentsOf } from '../src/recordings/picture/moments.js'
 import { coloured } from '../src/recordings/picture/patterns.js'
-import {
-  addressOf,
-  NOWHERE,
-  type Picture,
-  type PictureFrame,
-  type PolicyPicture,
-  unitsOf,
-} from '../src/recordings/picture/picture.js'
+import { type Picture, type PolicyPicture, runsOf, unitsOf } from '../src/recordings/picture/picture.js'
 import { Pyramid } from '../src/recordings/picture/pyramid.js'
 import { answerOf, historyOf } from '../src/recordings/picture/questions.js'
-import { callsOf, callText, findBlocks, linesOf } from '../src/recordings/picture/stack-text.js'
-import { paintStacked, stackedBlockAt } from '../src/recordings/picture/stacked.js'
+import { findBlocks } from '../src/recordings/picture/stack-text.js'
+import { bandAt, bandsOf, paintStacked, type StackedScale } from '../src/recordings/picture/stacked.js'
 import { blocksLeft, leftBehind } from '../src/recordings/trace/analysis/steps.js'
-import { Action, NEVER } from '../src/recordings/trace/trace.js'
-import type { BlockInfo, BlockSet, RecordingInfo, RequestName, Requests } from './protocol.js'
+import { Action } from '../src/recordings/trace/trace.js'
+import { blockInfo, blockLine, mapPlace } from './block-info.js'
+import type { BlockInfo, BlockSet, Outline, PlaceInfo, RecordingInfo, RequestName, Requests } from './protocol.js'
 
 const MOST_ROWS = 200
 const MOST_HISTORY = 60
-/** Lines of a block's call stack. */
-const MOST_LINES = 500
+/** Of a list: a browser draws these within a frame or two. */
+const MOST_EVENTS = 1000
+/** Of the lines that allocate in a range. */
+const MOST_LINES_OF_RANGE = 3
 
 interface Loaded {
   readonly picture: Picture
   readonly live: LiveBlocks
   readonly pyramid: Pyramid
+  /** the line of each block, from its first use on */
+  lines: Colouring | null
 }
 
 type Handlers = {
@@ -47,14 +52,19 @@ export class Session implements Handlers {
   private readonly loaded = new Map<number, Loaded>()
   private current: Loaded | null = null
   private colouring: Colouring | null = null
+  /** the blocks that `colouring` is of */
+  private coloured: LiveBlocks | null = null
   private cellOf: Uint8Array = new Uint8Array(0)
+  /** by block, 1 for those that a search and a filter find; null for all */
+  private chosen: Uint8Array | null = null
+  private version = 0
 
   async load({ index, packed }: Requests['load']['asked']): Promise<RecordingInfo> {
     let loaded = this.loaded.get(index)
     if (loaded === undefined) {
       const picture = decodePicture(await unpacked(packed ?? ''))
       const live = new LiveBlocks(picture)
-      loaded = { picture, live, pyramid: new Pyramid(live.inUse) }
+      loaded = { picture, live, pyramid: new Pyramid(live.inUse), lines: null }
       this.loaded.set(index, loaded)
     }
     this.current = loaded
@@ -81,22 +91,24 @@ export class Session implements Handlers {
     }
   }
 
-  colour({ grouping, only, find }: Requests['colour']['asked']): Requests['colour']['answer'] {
+  colour({ grouping, find, ...filter }: Requests['colour']['asked']): Requests['colour']['answer'] {
     const { picture, live } = this.now
-    this.colouring = colouringOf(live, grouping)
-    const isFound = findBlocks(picture, find)
-    this.cellOf = cellsOf(this.colouring, new Set(only), isFound)
+    if (this.colouring?.grouping !== grouping || this.coloured !== live) this.colouring = colouringOf(live, grouping)
+    this.coloured = live
+    this.chosen = chosenBlocks(this.colouring, filter, findBlocks(picture, find))
+    this.cellOf = cellsOf(this.colouring, this.chosen)
     const { legend, isScale } = this.colouring
-    const atPeak = isFound === null ? new Int32Array(0) : live.at(live.peakEvent).filter(block => isFound[block] === 1)
     return {
       legend,
       isScale,
-      found: isFound?.reduce((sum, each) => sum + each, 0) ?? null,
-      foundBytesAtPeak: atPeak.reduce((sum, block) => sum + picture.blocks.bytes[block], 0),
+      version: this.version++,
+      found: this.chosen?.reduce((sum, each) => sum + each, 0) ?? null,
+      foundBytesAtPeak: this.sum(this.among(live.at(live.peakEvent))),
     }
   }
 
-  paint({ view, stackedHeight, maps, palette, hatch, raw }: Requests['paint']['asked']): Requests['paint']['answer'] {
+  paint(asked: Requests['paint']['asked']): Requests['paint']['answer'] {
+    const { view, stackedHeight, maps, palette, hatch, selected, raw } = asked
     const { picture, live, pyramid } = this.now
     const moments = momentsOf(picture, pyramid, view)
     const inUse = inUseIn(live, moments)
@@ -115,9 +127,11 @@ export class Session implements Handlers {
       left: moments.left.slice(),
       inUse,
       topBytes,
+      rows: stackedHeight,
       mapUnits,
       stacked: rgba(stacked),
       maps: paintings.map(rgba),
+      outline: selected === null ? null : this.outline(selected, moments, scale, maps),
       rawStacked: raw ? stacked.cells : null,
       rawMaps: raw ? paintings.map(({ cells }) => cells) : [],
     }
@@ -130,24 +144,33 @@ export class Session implements Handlers {
     return { event: moments.event.slice(), left: moments.left.slice(), inUse: inUseIn(live, moments), reserved }
   }
 
-  pick(asked: Requests['pick']['asked']): BlockInfo | null {
-    const { picture, live } = this.now
-    if ('block' in asked) return asked.block < picture.blocks.count ? this.info(asked.block) : null
-    const block =
-      'unit' in asked
-        ? mapBlockAt(live, this.policy(asked.policy), asked.event, asked.unit)
-        : stackedBlockAt(live, asked.event, asked.bytes, { width: 0, ...asked })
-    return block < 0 ? null : this.info(block)
+  pick(asked: Requests['pick']['asked']): PlaceInfo | null {
+    const { live, picture } = this.now
+    const { event, bytes } = asked
+    if (!('policy' in asked)) {
+      const band = bandAt(live, event, bytes, asked)
+      if (band === null) return null
+      const isSmall = band.block < 0
+      return { ...band, block: isSmall ? null : blockInfo(picture, this.colours, band.block), hole: null, isSmall }
+    }
+    return mapPlace(live, this.policy(asked.policy), this.colours, asked)
+  }
+
+  block({ block }: Requests['block']['asked']): BlockInfo | null {
+    const { picture } = this.now
+    return block < picture.blocks.count ? blockInfo(picture, this.colours, block) : null
   }
 
   holders({ set, ...options }: Requests['holders']['asked']): Requests['holders']['answer'] {
     const { picture, live } = this.now
-    const colouring = this.colouring ?? colouringOf(live, 'size')
-    const list = this.blocksOf(set)
-    const before = set.kind === 'at' && set.before !== null ? live.at(set.before) : null
+    const colouring = this.colours
+    const all = this.blocksOf(set)
+    const list = this.among(all)
+    const before = set.kind === 'at' && set.before !== null ? this.among(live.at(set.before)) : null
     const { rows, groups } = holderRows(picture, colouring, list, before, MOST_ROWS)
     return {
-      bytes: list.reduce((sum, block) => sum + picture.blocks.bytes[block], 0),
+      bytes: this.sum(list),
+      allBytes: this.sum(all),
       blocks: list.length,
       groups,
       rows,
@@ -157,15 +180,59 @@ export class Session implements Handlers {
   }
 
   history({ block, policy }: Requests['history']['asked']): Requests['history']['answer'] {
-    const found = historyOf(this.now.picture, this.policy(policy), block)
+    const { picture } = this.now
+    const found = historyOf(picture, this.policy(policy), block)
     const own = found.indexOf(block)
     const from = Math.max(0, Math.min(own - MOST_HISTORY / 2, found.length - MOST_HISTORY))
-    return { total: found.length, rows: found.slice(from, from + MOST_HISTORY).map(each => this.info(each)) }
+    return {
+      total: found.length,
+      rows: found.slice(from, from + MOST_HISTORY).map(each => blockLine(picture, this.colours, each)),
+    }
+  }
+
+  flow({ a, b }: Requests['flow']['asked']): Requests['flow']['answer'] {
+    const { live, picture } = this.now
+    const [allocated, freed] = (['allocated', 'freed'] as const).map(question =>
+      this.among(answerOf(live, question, a, b)),
+    )
+    const totals = (list: Int32Array) => ({ bytes: this.sum(list), blocks: list.length })
+    const { rows: lines } = holderRows(picture, this.lines, allocated, null, MOST_LINES_OF_RANGE)
+    return { a, b, allocated: totals(allocated), freed: totals(freed), lines }
+  }
+
+  list({ from, to, policy }: Requests['list']['asked']): Requests['list']['answer'] {
+    const { now, lines } = this
+    const range = { from, to, most: MOST_EVENTS }
+    const placed = policy === null ? null : this.policy(policy)
+    const { rows, total } = eventRows(now.picture, placed, this.chosen, range)
+    return { total, rows: rows.map(row => ({ ...row, line: lines.labelOf(lines.group[row.block]) })) }
+  }
+
+  /** The line of each block. */
+  private get lines(): Colouring {
+    this.now.lines ??= colouringOf(this.now.live, 'stack')
+    return this.now.lines
+  }
+
+  /** Those of the blocks that a search and a filter find. */
+  private among(blocks: Int32Array): Int32Array {
+    const { chosen } = this
+    return chosen === null ? blocks : blocks.filter(block => chosen[block] === 1)
+  }
+
+  private sum(blocks: Int32Array): number {
+    const { bytes } = this.now.picture.blocks
+    return blocks.reduce((sum, block) => sum + bytes[block], 0)
   }
 
   private get now(): Loaded {
     if (this.current === null) throw new FormatError('no recording is loaded')
     return this.current
+  }
+
+  private get colours(): Colouring {
+    if (this.colouring === null) throw new FormatError('no colours are chosen')
+    return this.colouring
   }
 
   private policy(name: string): PolicyPicture {
@@ -186,27 +253,20 @@ export class Session implements Handlers {
     }
   }
 
-  private info(block: number): BlockInfo {
-    const { blocks, names, stacks, timeUs, policies } = this.now.picture
-    const { colouring } = this
-    const [allocatedAt, freedAt] = [blocks.allocatedAt[block], blocks.freeRequestedAt[block]]
-    const group = colouring?.group[block] ?? 0
+  private outline(
+    block: number,
+    moments: Moments,
+    scale: StackedScale,
+    maps: Requests['paint']['asked']['maps'],
+  ): Outline | null {
+    const { live, picture } = this.now
+    const { count, bytes, allocatedAt, freeRequestedAt } = picture.blocks
+    if (block >= count) return null
     return {
-      block,
-      bytes: blocks.bytes[block],
-      allocatedAt,
-      freedAt: freedAt === NEVER ? -1 : freedAt,
-      lifeUs: allocatedAt < 0 || freedAt === NEVER ? null : timeUs[freedAt] - timeUs[allocatedAt],
-      group: colouring?.labelOf(group) ?? '',
-      cell: colouring?.cellOfGroup[group] ?? 0,
-      stream: names.stream[blocks.stream[block]],
-      pool: names.pool[blocks.pool[block]],
-      tag: names.tag[blocks.tag[block]],
-      stack: stackTexts(callsOf(linesOf(stacks, blocks.stack[block]), false)),
-      addresses: policies.flatMap(policy => {
-        const unit = policy.place?.[block] ?? NOWHERE
-        return unit < 0 ? [] : [{ label: policy.label, address: addressOf(policy, unit) }]
-      }),
+      from: Math.max(0, allocatedAt[block]),
+      to: Math.min(picture.events, freeRequestedAt[block]),
+      bands: bandsOf(live, moments, block, scale),
+      runs: maps.map(({ policy }) => runsOf(this.policy(policy), block, bytes[block])),
     }
   }
 }
@@ -214,12 +274,6 @@ export class Session implements Handlers {
 /** The first event after each step. */
 function endsOf({ steps }: Picture): number[] {
   return Array.from(steps, last => last + 1)
-}
-
-/** The lines of a stack, the innermost first; of a very deep one the innermost lines and the number of the others. */
-function stackTexts(lines: readonly PictureFrame[]): string[] {
-  const texts = lines.slice(0, MOST_LINES).map(callText)
-  return lines.length > MOST_LINES ? [...texts, `… ${lines.length - MOST_LINES} more`] : texts
 }
 
 /** Bytes of a gzip archive in base64. */

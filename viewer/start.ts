@@ -2,21 +2,23 @@
 
 import { themeOf } from '../src/recordings/picture/drawing/theme.js'
 import type { PageData } from '../src/recordings/report/page/page-data.js'
-import { hashOf, stateOf } from './address-bar.js'
+import { stateOf } from './address-bar.js'
 import { byId, element } from './elements.js'
 import { Page, type State } from './page.js'
-import { BlockPanel } from './views/block.js'
+import { keepAddress } from './view-history.js'
+import { BlockDrawer } from './views/block.js'
 import { Difference } from './views/difference.js'
+import { EventList } from './views/event-list.js'
 import { Exports } from './views/exports.js'
 import { FailurePanel } from './views/failure.js'
 import { Holders } from './views/holders.js'
 import { NO_ZOOM } from './views/icicle.js'
 import { Pictures } from './views/pictures.js'
+import { RangeFigures } from './views/range-figures.js'
 import { StepBars } from './views/steps.js'
 import { Summary } from './views/summary.js'
 import { Toolbar } from './views/toolbar.js'
 
-const HASH_DELAY_MS = 250
 const FIRST_MAPS = ['recorded', 'cuda-mempool']
 /** The most lines to show at first, and those to show of more: the recorded one, ours, and PyTorch's own remedy. */
 const [MOST_LINES, FIRST_LINES] = [4, [...FIRST_MAPS, 'pytorch-expandable']]
@@ -39,9 +41,9 @@ async function show(data: PageData): Promise<void> {
   const index = Math.min(data.recordings.length - 1, given.recording ?? 0)
   await page.client.during(page.load(index))
   page.state = stateFor(page, index, given)
-  page.open = async to => {
+  page.open = async (to, given = {}) => {
     await page.client.during(page.load(to))
-    page.state = stateFor(page, to, {})
+    page.state = stateFor(page, to, given)
     page.changed()
     page.askAll()
     page.draw()
@@ -53,10 +55,12 @@ async function show(data: PageData): Promise<void> {
   const pictures = new Pictures(page)
   new StepBars(page)
   new Holders(page)
-  new BlockPanel(page)
+  new EventList(page)
+  new RangeFigures(page)
+  new BlockDrawer(page)
   new Toolbar(page)
   new Exports(page, pictures)
-  keepAddress(page)
+  keepAddress(page, given => stateFor(page, page.state.recording, given))
   pictures.showMaps()
   page.askAll()
   page.draw()
@@ -76,6 +80,8 @@ function stateFor(page: Page, recording: number, given: Partial<State>): State {
   const state: State = {
     cursor: failure?.event ?? info.peakEvent,
     only: [],
+    without: [],
+    group: null,
     find: '',
     a: null,
     b: null,
@@ -85,6 +91,7 @@ function stateFor(page: Page, recording: number, given: Partial<State>): State {
     inverted: false,
     machinery: false,
     zoom: NO_ZOOM,
+    listed: false,
     hidden: hiddenFirst(page),
     from: 0,
     to: end,
@@ -123,22 +130,4 @@ function followTheme(page: Page): void {
     apply()
   })
   apply()
-}
-
-/** Writes the address a little later than the state: browsers refuse to write it for each step of a drag. */
-function keepAddress(page: Page): void {
-  let timer: ReturnType<typeof setTimeout> | undefined
-  let own = ''
-  page.changed = () => {
-    clearTimeout(timer)
-    timer = setTimeout(() => {
-      own = `#${hashOf(page.state)}`
-      history.replaceState(null, '', own)
-    }, HASH_DELAY_MS)
-  }
-  addEventListener('hashchange', () => {
-    if (location.hash === own) return
-    const given = stateOf(location.hash)
-    if (given.recording === page.state.recording) page.update(stateFor(page, page.state.recording, given))
-  })
 }

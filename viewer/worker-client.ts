@@ -54,6 +54,31 @@ export class WorkerClient {
   }
 }
 
+/** Runs the latest job a while after the last call. `idle` waits for it. */
+export class Delayed {
+  private timer: ReturnType<typeof setTimeout> | undefined
+  /** ends the wait for `timer`, which the next call replaces */
+  private ended: () => void = () => {}
+
+  constructor(
+    private readonly client: WorkerClient,
+    private readonly delayMs: number,
+  ) {}
+
+  run(job: () => void): void {
+    clearTimeout(this.timer)
+    this.ended()
+    const wait = new Promise<void>(resolve => {
+      this.ended = resolve
+      this.timer = setTimeout(() => {
+        job()
+        resolve()
+      }, this.delayMs)
+    })
+    void this.client.during(wait)
+  }
+}
+
 /** Runs the latest of several jobs, one at a time: a newer job replaces the one that waits. */
 export class Latest {
   private running = false

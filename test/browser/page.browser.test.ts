@@ -1,117 +1,27 @@
-// The page of a recording in a real browser, opened as a file. Each step waits for the page's own idle promise.
+// The page of a recording in a real browser, opened as a file.
 
 import assert from 'node:assert/strict'
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
-import type { Browser, Page } from 'playwright-core'
-import { pageOf, reportPage } from '../../src/recordings/report/page/page.js'
+import { pageOf } from '../../src/recordings/report/page/page.js'
 import { pageDifference } from '../../src/recordings/report/page/page-difference.js'
 import { readRecording } from '../../src/recordings/trace/formats/read-recording.js'
-import { replay } from '../../src/recordings/trace/replay.js'
-import { replayDevices } from '../../src/recordings/trace/replay-devices.js'
-import type { Policy } from '../../src/recordings/trace/replay-result.js'
 import { Action, type Trace } from '../../src/recordings/trace/trace.js'
 import { TraceBuilder } from '../../src/recordings/trace/trace-builder.js'
 import { tune } from '../../src/recordings/trace/tune/tune.js'
 import { openBrowser, skipReason, violations } from './chromium.fixture.js'
+import { idle, overlaps, Pages, POLICIES, press, state, text } from './page.fixture.js'
 
-const POLICIES = ['recorded', 'cuda-mempool']
 const HOSTILE = '</script><img src=x onerror=alert(1)><b>frame</b>'
 
-/** In the page: pairs of sections, and of texts as far as they are visible, that lie over each other. */
-const OVERLAPS = `(() => {
-  const meet = (a, b) =>
-    Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1
-  const pairs = boxes => boxes.flatMap((a, i) =>
-    boxes.slice(i + 1).flatMap(b => (a.element !== b.element && meet(a, b) ? [a.name + ' over ' + b.name] : [])))
-  const sections = [...document.querySelectorAll('main > section')].map(element => {
-    const { left, right, top, bottom } = element.getBoundingClientRect()
-    return { element, name: element.id || element.ariaLabel, left, right, top, bottom }
-  })
-  const texts = []
-  const walker = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT)
-  for (let node = walker.nextNode(); node !== null; node = walker.nextNode()) {
-    const element = node.parentElement
-    if (node.data.trim() === '' || element.closest('.unseen, option')) continue
-    const range = document.createRange()
-    range.selectNode(node)
-    for (let { left, right, top, bottom } of range.getClientRects()) {
-      for (let clip = element; clip.tagName !== 'MAIN'; clip = clip.parentElement) {
-        if (getComputedStyle(clip).overflow === 'visible') continue
-        const box = clip.getBoundingClientRect()
-        left = Math.max(left, box.left); right = Math.min(right, box.right)
-        top = Math.max(top, box.top); bottom = Math.min(bottom, box.bottom)
-      }
-      texts.push({ element, name: node.data.trim().slice(0, 40), left, right, top, bottom })
-    }
-  }
-  return [...pairs(sections), ...pairs(texts)]
-})()`
-
-interface Shown {
-  readonly cursor: number
-  readonly from: number
-  readonly to: number
-  readonly a: number | null
-  readonly find: string
-  readonly only: readonly number[]
-  readonly pinned: number | null
-  readonly hidden: readonly string[]
-  readonly maps: readonly string[]
-}
-
 describe('the page of a recording', { skip: skipReason }, () => {
-  let browser: Browser
-  let folder: string
-  const problems: string[] = []
-  before(async () => {
-    folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-page-'))
-    browser = await openBrowser()
-  })
-  after(async () => {
-    await browser?.close()
-    rmSync(folder, { recursive: true, force: true })
-  })
-
-  const idle = (page: Page) => page.evaluate('cudaMempoolPage.idle()')
-  const state = (page: Page) => page.evaluate('cudaMempoolPage.state()') as Promise<Shown>
-  const text = async (page: Page, selector: string) => (await page.textContent(selector)) ?? ''
-
-  async function open(trace: Trace, isDark = false, hash = '', policies = POLICIES): Promise<Page> {
-    const path = join(folder, `${Math.random()}.html`)
-    const report = await replay(trace, replayDevices(trace), { policies: policies as Policy[], placements: true })
-    writeFileSync(path, reportPage(trace, { replay: report }))
-    return show(path, isDark, hash)
-  }
-
-  async function show(path: string, isDark: boolean, hash = '', by = browser): Promise<Page> {
-    const context = await by.newContext({
-      colorScheme: isDark ? 'dark' : 'light',
-      viewport: { width: 1200, height: 900 },
-      reducedMotion: 'reduce',
-      acceptDownloads: true,
-    })
-    const page = await context.newPage()
-    problems.length = 0
-    page.on('console', message => problems.push(message.text()))
-    page.on('pageerror', error => problems.push(error.message))
-    page.on('request', request => {
-      if (!/^(file|blob|data):/.test(request.url())) problems.push(`request of ${request.url()}`)
-    })
-    await page.goto(`file://${path}${hash}`)
-    await page.waitForFunction('globalThis.cudaMempoolPage')
-    await idle(page)
-    return page
-  }
-
-  async function press(page: Page, ...keys: string[]): Promise<void> {
-    for (const key of keys) {
-      await page.keyboard.press(key)
-      await idle(page)
-    }
-  }
+  const pages = new Pages()
+  const { folder, problems } = pages
+  const open = pages.open.bind(pages)
+  const show = pages.show.bind(pages)
+  before(() => pages.start())
+  after(() => pages.close())
 
   const mlp = readRecording('traces/mlp-train-stacks.pickle.gz')
   const oom = readRecording('traces/oom-retry-2gib.pickle.gz')
@@ -175,7 +85,7 @@ describe('the page of a recording', { skip: skipReason }, () => {
     const box = (await page.locator('#stacked').boundingBox())!
     await page.locator('#stacked').click({ position: { x: box.width / 2, y: box.height * 0.8 } })
     await idle(page)
-    assert.match(await text(page, '#block ol:last-child li:last-child'), /^… 19500 more$/)
+    assert.match(await text(page, '#block .stack li:last-child'), /^… 19500 more$/)
     assert.deepEqual(problems, [])
     await page.context().close()
   })
@@ -263,7 +173,7 @@ describe('the page of a recording', { skip: skipReason }, () => {
         await page.evaluate('new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))')
         await idle(page)
         assert.ok(Number(await page.evaluate('document.documentElement.scrollWidth')) <= width, `scrolls at ${width}`)
-        assert.deepEqual(await page.evaluate(OVERLAPS), [], `at ${width}`)
+        assert.deepEqual(await overlaps(page), [], `at ${width}`)
       }
       assert.deepEqual(await violations(page), [])
       assert.deepEqual(problems, [])
@@ -319,7 +229,7 @@ describe('the page of a recording', { skip: skipReason }, () => {
         await page.evaluate('new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))')
         await idle(page)
         assert.ok(Number(await page.evaluate('document.documentElement.scrollWidth')) <= width, `scrolls at ${width}`)
-        assert.deepEqual(await page.evaluate(OVERLAPS), [], `at ${width}`)
+        assert.deepEqual(await overlaps(page), [], `at ${width}`)
         assert.equal(await page.evaluate('document.querySelector("#curves canvas").clientHeight'), 178 * 1.5)
         await page.context().close()
       }
@@ -442,11 +352,11 @@ describe('the page of a recording', { skip: skipReason }, () => {
           await page.evaluate('new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))')
           await idle(page)
           assert.ok(Number(await page.evaluate('document.documentElement.scrollWidth')) <= width, `scrolls at ${width}`)
-          assert.deepEqual(await page.evaluate(OVERLAPS), [], `at ${width}`)
+          assert.deepEqual(await overlaps(page), [], `at ${width}`)
         }
         for (const media of [{ media: 'print' }, { media: 'screen', forcedColors: 'active' }] as const) {
           await page.emulateMedia(media)
-          assert.deepEqual(await page.evaluate(OVERLAPS), [], JSON.stringify(media))
+          assert.deepEqual(await overlaps(page), [], JSON.stringify(media))
           const style = await page.evaluate(`['print-color-adjust', 'forced-color-adjust'].map(
             name => getComputedStyle(document.querySelector('#legend .swatch')).getPropertyValue(name))`)
           assert.deepEqual(style, 'media' in media && media.media === 'print' ? ['exact', 'auto'] : ['economy', 'none'])

@@ -1,67 +1,140 @@
-// One pinned block: its facts, its call stack, and what lay at its address before and after.
+// The drawer of the selected block: its facts, its call stack, and what lay at its address before and after.
 
 import { button, byId, element } from '../elements.js'
 import type { Page } from '../page.js'
-import type { BlockInfo, HistoryAnswer } from '../protocol.js'
+import type { BlockInfo, BlockLine, HistoryAnswer } from '../protocol.js'
 import { formatBytes, formatCount, formatUs } from '../text.js'
+import { editorChoice, stackList } from './editor-links.js'
 
 const NO_STACK_BEFORE = 'No call stack: the block is from before the recording began. Start the recording earlier.'
 const NO_STACK =
   "No call stack was recorded. In PyTorch, torch.cuda.memory._record_memory_history(stacks='python') records them."
+/** The life of a block fills this share of the pictures. */
+const LIFE_PART = 0.8
 
-export class BlockPanel {
+export class BlockDrawer {
+  private readonly drawer = byId('block')
+  private readonly title = byId('block-title')
+  private readonly neighbours = [byId<HTMLButtonElement>('block-before'), byId<HTMLButtonElement>('block-after')]
+  /** the element with the focus when the drawer opened */
+  private opener: Element | null = null
+  private info: BlockInfo | null = null
+  private history: HistoryAnswer | null = null
+
   constructor(private readonly page: Page) {
     page.onPinned = () => this.showPinned()
+    byId('block-close').addEventListener('click', () => page.update({ pinned: null }))
+    byId('block-life').addEventListener('click', () => this.showLife())
+    this.neighbours.forEach((each, i) => {
+      each.addEventListener('click', () => this.select(this.neighbour(i === 0 ? -1 : 1)))
+    })
   }
 
   private async showPinned(): Promise<void> {
     const { page } = this
     const { pinned, maps } = page.state
-    const panel = byId('block')
-    panel.hidden = pinned === null
-    if (pinned === null) return
-    const info = await page.client.ask('pick', { block: pinned })
-    if (info === null) return
+    if (pinned === null) {
+      this.close()
+      return
+    }
     const policy = maps[0]
-    const history = policy === undefined ? null : await page.client.ask('history', { block: pinned, policy })
-    if (page.state.pinned === pinned) panel.replaceChildren(...this.contents(info, history))
+    const [info, history] = await Promise.all([
+      page.client.ask('block', { block: pinned }),
+      policy === undefined ? null : page.client.ask('history', { block: pinned, policy }),
+    ])
+    if (info === null || page.state.pinned !== pinned) return
+    Object.assign(this, { info, history })
+    this.fill(info)
+    if (this.drawer.hidden) this.open()
   }
 
-  private contents(info: BlockInfo, history: HistoryAnswer | null): HTMLElement[] {
+  private open(): void {
+    this.opener = document.activeElement
+    this.drawer.hidden = false
+    document.documentElement.classList.add('has-drawer')
+    // Of a page that opens with a selected block, nothing was clicked.
+    if (this.opener === null || this.opener === document.body) return
+    this.opener.scrollIntoView({ block: 'nearest' })
+    this.drawer.focus({ preventScroll: true })
+  }
+
+  private close(): void {
+    const hadFocus = this.drawer.contains(document.activeElement)
+    this.drawer.hidden = true
+    document.documentElement.classList.remove('has-drawer')
+    const back = this.opener?.isConnected ? (this.opener as HTMLElement) : byId('stacked')
+    if (hadFocus) back.focus({ preventScroll: true })
+  }
+
+  private fill(info: BlockInfo): void {
     const { page } = this
-    const title = element('h2', {}, `${formatBytes(info.bytes)} — ${info.group}`)
-    const heading = element('div', { class: 'row' }, title)
-    heading.append(button('unpin', () => page.update({ pinned: null }), { title: 'Esc' }))
+    this.title.textContent = `${formatBytes(info.bytes)} — ${info.group}`
+    this.neighbours.forEach((each, i) => {
+      each.disabled = this.neighbour(i === 0 ? -1 : 1) === undefined
+    })
     const facts = element('dl')
     const fact = (name: string, text: string) => facts.append(element('dt', {}, name), element('dd', {}, text))
-    const from = info.allocatedAt < 0 ? 'before the recording' : `event ${formatCount(info.allocatedAt)}`
-    fact('from', from)
+    fact('from', info.allocatedAt < 0 ? 'before the recording' : `event ${formatCount(info.allocatedAt)}`)
     fact('to', info.freedAt < 0 ? 'held to the end' : `event ${formatCount(info.freedAt)}`)
-    if (info.lifeUs !== null) fact('lived', formatUs(info.lifeUs))
+    if (info.lifeUs !== null && page.info.spanUs > 0) fact('lived', formatUs(info.lifeUs))
     fact('size', `${formatCount(info.bytes)} bytes`)
     fact('stream', info.stream.replace('stream ', ''))
     if (info.pool !== '') fact('pool', info.pool)
     if (info.tag !== '') fact('tag', info.tag)
-    for (const { label, address } of info.addresses) fact(label, `0x${address.toString(16)}`)
-    const first = element('div', {}, facts, ...this.history(info, history))
-    const stack =
-      info.stack.length === 0
-        ? element('p', { class: 'quiet' }, info.allocatedAt < 0 ? NO_STACK_BEFORE : NO_STACK)
-        : element('ol', { class: 'stack' }, ...info.stack.map(line => element('li', {}, line)))
-    return [heading, element('div', { class: 'columns' }, first, element('div', {}, 'allocated by', stack))]
+    for (const { label, text } of info.addresses) fact(label, text)
+    const body = byId('block-body')
+    const hadFocus = body.contains(document.activeElement)
+    body.replaceChildren(facts, this.stack(info), this.historyList(info))
+    if (hadFocus) body.querySelector<HTMLElement>('[aria-current]')?.focus()
   }
 
-  private history(info: BlockInfo, history: HistoryAnswer | null): HTMLElement[] {
-    if (history === null || history.total === 0) return []
-    const label = this.page.info.policies.find(({ policy }) => policy === this.page.state.maps[0])?.label ?? ''
+  private stack(info: BlockInfo): HTMLElement {
+    const part = element('div')
+    const fill = () => {
+      part.replaceChildren(element('p', { class: 'quiet' }, 'allocated by'), stackList(info.stack))
+      if (info.stack.some(({ path }) => path !== null)) part.firstElementChild!.append(' ', choice)
+    }
+    const choice = editorChoice(fill)
+    fill()
+    if (info.stack.length > 0) return part
+    return element('p', { class: 'quiet' }, info.allocatedAt < 0 ? NO_STACK_BEFORE : NO_STACK)
+  }
+
+  private historyList(info: BlockInfo): HTMLElement {
+    const { history, page } = this
+    if (history === null || history.total === 0) return element('div')
+    const label = page.info.policies.find(({ policy }) => policy === page.state.maps[0])?.label ?? ''
     const list = element('ol', { 'aria-label': 'blocks at this address' })
     for (const row of history.rows) {
-      const from = row.allocatedAt < 0 ? 'before' : formatCount(row.allocatedAt)
-      const to = row.freedAt < 0 ? 'the end' : formatCount(row.freedAt)
-      const text = `${formatBytes(row.bytes)} from ${from} to ${to} — ${row.group}`
-      list.append(element('li', {}, row.block === info.block ? element('strong', {}, text) : text))
+      const isOwn = row.block === info.block
+      const choose = button(lineText(row), () => this.select(row), isOwn ? { 'aria-current': 'true' } : {})
+      list.append(element('li', {}, choose))
     }
     const count = history.total === 1 ? 'Only this block' : `${formatCount(history.total)} blocks`
-    return [element('p', { class: 'quiet' }, `${count} lay at its address (${label}):`), list]
+    return element('div', {}, element('p', { class: 'quiet' }, `${count} lay at its address (${label}):`), list)
   }
+
+  /** The block at its address before or after it. */
+  private neighbour(by: 1 | -1): BlockLine | undefined {
+    const rows = this.history?.rows ?? []
+    return rows[rows.findIndex(({ block }) => block === this.info?.block) + by]
+  }
+
+  private select(row: BlockLine | undefined): void {
+    if (row !== undefined) this.page.update({ pinned: row.block })
+  }
+
+  private showLife(): void {
+    const { page, info } = this
+    if (info === null) return
+    const [from, to] = [info.allocatedAt, info.freedAt < 0 ? page.info.events : info.freedAt].map(each => page.at(each))
+    const margin = ((to - from) * (1 - LIFE_PART)) / 2
+    page.zoom(from - margin, to + margin)
+    byId('stacked').scrollIntoView({ block: 'nearest' })
+  }
+}
+
+function lineText({ bytes, allocatedAt, freedAt, group }: BlockLine): string {
+  const from = allocatedAt < 0 ? 'before' : formatCount(allocatedAt)
+  return `${formatBytes(bytes)} from ${from} to ${freedAt < 0 ? 'the end' : formatCount(freedAt)} — ${group}`
 }

@@ -1,14 +1,19 @@
 // A picture with axes on a canvas of its own. It follows the pointer; a drawing fills it.
 
 import { drawLowerAxis } from '../../src/recordings/picture/drawing/axes.js'
-import { drawFailure, type LegendItem } from '../../src/recordings/picture/drawing/legend.js'
+import type { LegendItem } from '../../src/recordings/picture/drawing/legend.js'
 import type { SheetPart } from '../../src/recordings/picture/drawing/sheet.js'
 import type { Plot, Surface } from '../../src/recordings/picture/drawing/surface.js'
 import type { Page, ViewPart } from '../page.js'
-import type { BlockInfo } from '../protocol.js'
+import type { PlaceInfo } from '../protocol.js'
 import { CanvasSurface, REM } from '../surface.js'
-import { formatBytes, formatCount, formatUs } from '../text.js'
-import { hideTip, showTip } from './tip.js'
+import { formatCount, formatUs } from '../text.js'
+import { Latest } from '../worker-client.js'
+import { heldText } from './holders.js'
+import { drawEvents, drawMarkers } from './marks.js'
+import { drawLife, drawPlace, type Span } from './outline.js'
+import { Probe, type Probed } from './probe.js'
+import { hideTip, type Point, placeLines, showTip } from './tip.js'
 
 export const GUTTER = 68 * REM
 const AXIS_HEIGHT = 25 * REM
@@ -23,9 +28,12 @@ export interface Drawing {
   readonly height: number
   /** whether it always shows the whole recording */
   readonly isOverview: boolean
-  draw(surface: Surface, plot: Plot, ratio: number): void
-  /** the block at a height of the plot, from 0 at the bottom to 1 */
-  pick?(event: number, height: number): Promise<BlockInfo | null>
+  /** `life` is that of the selected block */
+  draw(surface: Surface, plot: Plot, ratio: number, life: Span | null): void
+  /** the bytes at the upper edge, of a picture that knows its places */
+  top?(): number
+  /** what is at a height of the plot */
+  pick?(event: number, bytes: number): Promise<PlaceInfo | null>
   /** the text of a hint at an event */
   hint?(event: number): readonly string[]
 }
@@ -33,7 +41,10 @@ export interface Drawing {
 export class Frame implements ViewPart {
   readonly canvas = document.createElement('canvas')
   private readonly selection = { from: 0, to: 0, isOn: false }
+  private readonly hovering = new Latest()
   private hoverId = 0
+  /** in pictures with places */
+  private readonly probe: Probe | null
 
   constructor(
     private readonly page: Page,
@@ -46,10 +57,11 @@ export class Frame implements ViewPart {
     host.setAttribute('aria-label', `${drawing.name}: the moment shown below`)
     host.setAttribute('aria-valuemin', '0')
     host.addEventListener('pointerdown', event => this.press(event))
-    host.addEventListener('pointermove', event => this.hover(event))
+    host.addEventListener('pointermove', event => void this.hovering.run(() => this.hover(event)))
     host.addEventListener('pointerleave', () => this.leave())
     host.addEventListener('dblclick', () => page.zoom(0, page.end))
     host.addEventListener('wheel', event => this.wheel(event), { passive: false })
+    this.probe = hasPlaces(drawing) ? new Probe(page, host, drawing, bytes => this.pointAt(bytes)) : null
     page.views.push(this)
   }
 
@@ -89,42 +101,35 @@ export class Frame implements ViewPart {
     const { cursor } = page.state
     host.setAttribute('aria-valuemax', String(page.info.events - 1))
     host.setAttribute('aria-valuenow', String(cursor))
+    host.setAttribute('aria-valuetext', this.spoken())
+  }
+
+  /** The moment and the place at the cursor, for readers of the screen. */
+  private spoken(): string {
+    const { drawing, page, probe } = this
+    const { cursor } = page.state
     const time = page.info.spanUs > 0 ? `, ${formatUs(page.info.timeUs[cursor] ?? 0)}` : ''
-    host.setAttribute('aria-valuetext', `event ${formatCount(cursor)}${time}`)
+    const place = probe?.place ?? null
+    const lines = place !== null ? placeLines(place) : [heldText(page), ...(drawing.hint?.(cursor).slice(1) ?? [])]
+    return [`event ${formatCount(cursor)}${time}`, ...lines].filter(line => line !== '').join('; ')
   }
 
   /** Draws the picture with its axes and marks. */
   drawOn(surface: Surface): void {
     const { plot, drawing, page } = this
-    const { theme, state, info } = page
-    drawing.draw(surface, plot, ratio())
+    const { theme, state } = page
+    const { life } = this
+    drawing.draw(surface, plot, ratio(), life)
     const { from, to } = this.range
-    const bottom = plot.top + plot.height
     drawLowerAxis(surface, plot, { axis: state.axis, from, to }, theme)
-    const isIn = (x: number) => x >= plot.left - 1 && x <= plot.left + plot.width + 1
-    // Many marks side by side would hide the picture.
-    const steps = [...info.steps].map(event => this.x(page.at(event + 1))).filter(isIn)
-    if (steps.length < plot.width / 14) for (const x of steps) surface.line(x, plot.top, x, bottom, theme.quiet, [2, 3])
-    for (const event of info.failures) {
-      const x = this.x(page.at(event))
-      if (isIn(x)) drawFailure(surface, x, bottom, theme)
-    }
+    const x = (place: number) => this.x(place)
+    drawEvents(surface, plot, page, x)
+    if (life !== null) drawLife(surface, plot, life, theme)
     if (this.selection.isOn || drawing.isOverview) this.drawRange(surface)
-    const cursor = this.x(page.at(state.cursor) + (state.axis === 'event' ? 0.5 : 0))
-    if (isIn(cursor)) {
-      surface.line(cursor, plot.top - 2, cursor, bottom, theme.isDark ? '#e6e7e9a0' : '#1d1f23a0')
-      surface.path([cursor - 4, plot.top - 7, cursor + 4, plot.top - 7, cursor, plot.top - 1], theme.ink, 'fill')
-    }
-    for (const [name, event] of [
-      ['A', state.a],
-      ['B', state.b],
-    ] as const) {
-      if (event === null || !isIn(this.x(page.at(event)))) continue
-      const x = this.x(page.at(event))
-      surface.line(x, plot.top, x, bottom, theme.accent, [], 1.5)
-      surface.rectangle(x - 7, plot.top - 12, 14, 14, theme.accent)
-      surface.text(x, plot.top - 4.5, name, theme.paper, { align: 'center', bold: true })
-    }
+    const cursor = x(page.at(state.cursor) + (state.axis === 'event' ? 0.5 : 0))
+    const place = this.probe?.place ?? null
+    if (place !== null) drawPlace(surface, plot, { x: cursor, ...place, top: drawing.top?.() ?? 1 }, theme)
+    drawMarkers(surface, plot, page, { x, cursor })
   }
 
   private drawRange(surface: Surface): void {
@@ -147,6 +152,14 @@ export class Frame implements ViewPart {
 
   private get range(): { from: number; to: number } {
     return this.drawing.isOverview ? { from: 0, to: this.page.end } : this.page.state
+  }
+
+  /** Where the selected block lives. */
+  private get life(): Span | null {
+    const { painted } = this.page
+    if (painted?.outline == null) return null
+    const [left, end] = [painted.outline.from, painted.outline.to].map(event => this.x(this.page.at(event)))
+    return { left, width: end - left }
   }
 
   private x(place: number): number {
@@ -192,7 +205,8 @@ export class Frame implements ViewPart {
       if (selection.isOn) {
         selection.isOn = false
         const [from, to] = [selection.from, selection.to].sort((a, b) => a - b)
-        page.zoom(this.placeAt(from), this.placeAt(to))
+        if (down.shiftKey) page.mark(this.placeAt(from), this.placeAt(to))
+        else page.zoom(this.placeAt(from), this.placeAt(to))
       } else void this.click(down, start)
     }
     host.addEventListener('pointermove', move)
@@ -203,14 +217,25 @@ export class Frame implements ViewPart {
   private async click(down: PointerEvent, x: number): Promise<void> {
     const event = this.eventAt(x)
     this.page.moveCursor(event)
-    const block = await this.pickAt(event, down)
-    if (block !== null) this.page.update({ pinned: block.block })
+    const place = await this.pickAt(event, down)
+    if (place?.block == null) return
+    this.leave()
+    this.page.update({ pinned: place.block.block })
   }
 
-  private pickAt(event: number, { clientY }: PointerEvent): Promise<BlockInfo | null> {
+  private pickAt(event: number, { clientY }: PointerEvent): Promise<PlaceInfo | null> {
     const { plot, drawing, host } = this
     const height = 1 - (clientY - host.getBoundingClientRect().top - plot.top) / plot.height
-    return drawing.pick === undefined || height < 0 || height > 1 ? Promise.resolve(null) : drawing.pick(event, height)
+    if (drawing.pick === undefined || height < 0 || height > 1) return Promise.resolve(null)
+    return drawing.pick(event, height * (drawing.top?.() ?? 0))
+  }
+
+  /** The point of the window at a height and the cursor. */
+  private pointAt(bytes: number): Point {
+    const { plot, host, drawing, page } = this
+    const { left, top } = host.getBoundingClientRect()
+    const clientY = top + plot.top + plot.height * (1 - bytes / (drawing.top?.() ?? 1))
+    return { clientX: left + this.x(page.at(page.state.cursor)), clientY }
   }
 
   private async hover(move: PointerEvent): Promise<void> {
@@ -219,9 +244,9 @@ export class Frame implements ViewPart {
     const x = move.clientX - this.host.getBoundingClientRect().left
     if (x < this.plot.left || x > this.plot.left + this.plot.width) return this.leave()
     const event = this.eventAt(x)
-    const block = await this.pickAt(event, move)
+    const place = await this.pickAt(event, move)
     if (id !== this.hoverId) return
-    const lines = [...(this.drawing.hint?.(event) ?? []), ...(block === null ? [] : blockLines(block))]
+    const lines = [...(this.drawing.hint?.(event) ?? []), ...(place === null ? [] : placeLines(place))]
     if (lines.length > 0) showTip(move, lines)
     else this.leave()
   }
@@ -249,14 +274,10 @@ export class Frame implements ViewPart {
   }
 }
 
-function ratio(): number {
-  return window.devicePixelRatio || 1
+function hasPlaces(drawing: Drawing): drawing is Drawing & Probed {
+  return drawing.pick !== undefined
 }
 
-/** The lines of a hint about a block. */
-function blockLines(block: BlockInfo): string[] {
-  const life = block.lifeUs === null ? '' : `, for ${formatUs(block.lifeUs)}`
-  const from = block.allocatedAt < 0 ? 'since before the recording' : `from event ${formatCount(block.allocatedAt)}`
-  const to = block.freedAt < 0 ? 'held to the end' : `to ${formatCount(block.freedAt)}`
-  return [`${formatBytes(block.bytes)} — ${block.group}`, `${from} ${to}${life}`, ...block.stack.slice(0, 5)]
+function ratio(): number {
+  return window.devicePixelRatio || 1
 }

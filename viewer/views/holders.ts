@@ -7,6 +7,7 @@ import { byId, element, swatch } from '../elements.js'
 import type { Page, State, ViewPart } from '../page.js'
 import type { HoldersAnswer } from '../protocol.js'
 import { formatBytes, formatCount, formatShare, formatUs } from '../text.js'
+import { ChoiceTable } from './choice-table.js'
 import { IcicleView, NO_ZOOM, type Zoom } from './icicle.js'
 
 type HeldBox = HoldersAnswer['icicle']['boxes'][number]
@@ -16,14 +17,19 @@ export class Holders implements ViewPart {
   private wasDark = false
   private zoom: Zoom = NO_ZOOM
   private readonly icicle: IcicleView<HeldBox>
+  private readonly table: ChoiceTable
 
   constructor(private readonly page: Page) {
     page.views.push(this)
+    this.table = new ChoiceTable(byId('groups'), key => {
+      page.update({ group: page.state.group === Number(key) ? null : Number(key) })
+    })
     const { update } = { update: page.update.bind(page) }
     this.icicle = new IcicleView(byId('icicle'), 'Call stacks', zoom => update({ zoom }))
     byId('to-peak').addEventListener('click', () => page.moveCursor(page.info.peakEvent))
     byId('mark-a').addEventListener('click', () => update({ a: page.state.cursor }))
     byId('mark-b').addEventListener('click', () => update({ b: page.state.cursor }))
+    byId('mark-range').addEventListener('click', () => page.mark(page.state.from, page.state.to))
     byId('invert').addEventListener('click', () => update({ inverted: !page.state.inverted }))
     byId('machinery').addEventListener('click', () => update({ machinery: !page.state.machinery }))
     const question = byId<HTMLSelectElement>('question')
@@ -53,13 +59,15 @@ export class Holders implements ViewPart {
     this.wasDark = page.theme.isDark
     const title = this.title(holders)
     byId('holders-title').textContent = title
-    byId('said').textContent = this.spoken(holders)
+    const held = heldText(page)
+    byId('said').textContent = held === '' ? title : `event ${formatCount(state.cursor)}: ${held}`
     this.showTable(holders)
   }
 
-  private title({ bytes, blocks }: HoldersAnswer): string {
-    const { state, info } = this.page
-    const sum = `${formatBytes(bytes)} in ${formatCount(blocks)} ${blocks === 1 ? 'block' : 'blocks'}`
+  private title({ bytes, allBytes, blocks }: HoldersAnswer): string {
+    const { state, info, colours } = this.page
+    const found = colours?.found == null ? '' : ` found, of ${formatBytes(allBytes)}`
+    const sum = `${formatBytes(bytes)} in ${formatCount(blocks)} ${blocks === 1 ? 'block' : 'blocks'}${found}`
     if (state.question === 'step') return `Left behind by step ${formatCount(state.step + 1)}: ${sum}`
     if (state.question !== 'at' && state.a !== null && state.b !== null) {
       const text = QUESTIONS[state.question]
@@ -68,11 +76,6 @@ export class Holders implements ViewPart {
     const where = state.cursor === info.peakEvent ? 'the peak, ' : ''
     const time = info.spanUs > 0 ? ` (${formatUs(info.timeUs[state.cursor] ?? 0)})` : ''
     return `Who holds it at ${where}event ${formatCount(state.cursor)}${time}: ${sum}`
-  }
-
-  private spoken({ bytes, rows }: HoldersAnswer): string {
-    const most = rows[0] === undefined ? 'nothing is held' : `most: ${rows[0].label}, ${formatBytes(rows[0].bytes)}`
-    return `event ${formatCount(this.page.state.cursor)}: ${formatBytes(bytes)} in use; ${most}`
   }
 
   private showIcicle({ icicle, bytes }: HoldersAnswer): void {
@@ -87,27 +90,31 @@ export class Holders implements ViewPart {
   }
 
   private showTable({ rows, bytes, groups }: HoldersAnswer): void {
-    const { state, theme, colours } = this.page
+    const { state, theme } = this.page
     const hasBefore = state.question === 'at' && state.a !== null
     const names = [nameOf(state.grouping), 'bytes', 'share', 'blocks', ...(hasBefore ? ['since A'] : [])]
-    const head = element('tr', {}, ...names.map(name => element('th', { scope: 'col' }, name)))
-    const body = rows.map(row => {
-      const label = element('td', {}, swatch(theme, row.cell), row.label)
+    const shown = rows.map(row => {
       const cells = [
         formatBytes(row.bytes),
         bytes === 0 ? '–' : formatShare(row.bytes / bytes),
         formatCount(row.blocks),
       ]
       if (hasBefore) cells.push(`${row.grown > 0 ? '+' : row.grown < 0 ? '−' : ''}${formatBytes(Math.abs(row.grown))}`)
-      return element('tr', {}, label, ...cells.map(text => element('td', {}, text)))
+      const label = [swatch(theme, row.cell), element('span', {}, row.label)]
+      return { key: String(row.group), label, title: 'show only these', cells }
     })
-    if (groups > rows.length) {
-      const text = `and ${formatCount(groups - rows.length)} more groups`
-      body.push(element('tr', {}, element('td', { class: 'quiet', colspan: String(names.length) }, text)))
-    }
-    if (colours?.found != null) head.cells[0].append(` (${formatCount(colours.found)} blocks found)`)
-    byId('groups').replaceChildren(element('thead', {}, head), element('tbody', {}, ...body))
+    const more = groups - rows.length
+    this.table.show(names, shown, [String(state.group)], more === 0 ? null : `and ${formatCount(more)} more groups`)
   }
+}
+
+/** The bytes held at the cursor, and who holds most; empty while they are not known. */
+export function heldText({ holders, heldAt, state, colours }: Page): string {
+  if (holders === null || heldAt !== state.cursor) return ''
+  const { bytes, allBytes, rows } = holders
+  const found = colours?.found == null ? '' : `, ${formatBytes(bytes)} of it found`
+  const most = rows[0] === undefined ? 'nothing is held' : `most: ${rows[0].label}, ${formatBytes(rows[0].bytes)}`
+  return `${formatBytes(allBytes)} in use${found}; ${most}`
 }
 
 /** The heading of the column of groups. */

@@ -10,6 +10,7 @@ import type { PaintAnswer, PolicyInfo } from '../protocol.js'
 import { REM } from '../surface.js'
 import { formatBytes, formatCount } from '../text.js'
 import { type Drawing, Frame } from './frame.js'
+import { drawBand, drawRuns, type Span } from './outline.js'
 
 const [CURVES_HEIGHT, STACKED_HEIGHT, MAP_HEIGHT] = [178 * REM, 350 * REM, 270 * REM]
 
@@ -82,13 +83,14 @@ export class Pictures {
       })),
       palette: page.theme.palette,
       hatch: Math.max(1, Math.round(window.devicePixelRatio || 1)),
+      selected: page.state.pinned,
       raw,
     })
   }
 }
 
 /** Where a painting of another range lies now. */
-function shifted(plot: Plot, painted: PaintAnswer, { state }: Page): { left: number; width: number } {
+function shifted(plot: Plot, painted: PaintAnswer, { state }: Page): Span {
   const { from, to } = state
   const scale = plot.width / (to - from)
   const { view } = painted
@@ -137,21 +139,20 @@ class Stacked implements Drawing {
     const { painted } = page
     if (painted === null) return
     drawByteAxis(surface, plot, painted.topBytes, page.theme, 6)
-    const { left, width } = shifted(plot, painted, page)
+    const place = shifted(plot, painted, page)
     const size = { width: painted.view.width, height: Math.round(plot.height * ratio) }
-    clipped(surface, plot, left, width, { ...size, rgba: painted.stacked, cells: painted.rawStacked })
+    clipped(surface, plot, place, { ...size, rgba: painted.stacked, cells: painted.rawStacked })
+    drawBand(surface, plot, painted, place, page.theme)
   }
 
-  async pick(event: number, height: number) {
+  top(): number {
+    return this.page.painted?.topBytes ?? 0
+  }
+
+  async pick(event: number, bytes: number) {
     const { painted, client } = this.page
     if (painted === null) return null
-    const { topBytes } = painted
-    return client.ask('pick', {
-      event,
-      bytes: height * topBytes,
-      topBytes,
-      height: painted.stacked.length / painted.view.width,
-    })
+    return client.ask('pick', { event, bytes, topBytes: painted.topBytes, height: painted.rows })
   }
 
   hint(event: number): readonly string[] {
@@ -174,7 +175,7 @@ class AddressMap implements Drawing {
     private readonly index: number,
   ) {}
 
-  draw(surface: Surface, plot: Plot, ratio: number): void {
+  draw(surface: Surface, plot: Plot, ratio: number, life: Span | null): void {
     const { page, index } = this
     const { painted } = page
     if (painted === null) return
@@ -184,20 +185,23 @@ class AddressMap implements Drawing {
     if (rgba === undefined && cells === null) return
     const height = Math.round(plot.height * ratio)
     const pixels = cells === null ? rgba.length : cells.length
-    const { left, width } = shifted(plot, painted, page)
     if (pixels % height !== 0) return
-    clipped(surface, plot, left, width, { width: pixels / height, height, rgba, cells })
+    clipped(surface, plot, shifted(plot, painted, page), { width: pixels / height, height, rgba, cells })
+    const { outline, mapUnits: units } = painted
+    if (life !== null) drawRuns(surface, plot, outline?.runs[index], { life, units, theme: page.theme })
   }
 
-  async pick(event: number, height: number) {
-    const { painted, client } = this.page
-    if (painted === null) return null
-    return client.ask('pick', { event, policy: this.policy, unit: Math.floor(height * painted.mapUnits) })
+  top(): number {
+    return (this.page.painted?.mapUnits ?? 0) * UNIT_BYTES
+  }
+
+  pick(event: number, bytes: number) {
+    return this.page.client.ask('pick', { event, bytes, policy: this.policy })
   }
 }
 
 /** A bitmap that may lie partly outside of the plot, while the sharp one is painted. */
-function clipped(surface: Surface, plot: Plot, left: number, width: number, bitmap: Bitmap): void {
+function clipped(surface: Surface, plot: Plot, { left, width }: Span, bitmap: Bitmap): void {
   if (Math.abs(left - plot.left) < 0.5 && Math.abs(width - plot.width) < 0.5) {
     surface.bitmap(plot.left, plot.top, plot.width, plot.height, bitmap)
     return

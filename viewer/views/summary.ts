@@ -9,7 +9,7 @@ import { formatBytes, formatCount } from '../text.js'
 
 const MAIN: readonly string[] = ['recorded', 'cuda-mempool']
 
-const RANGE = 'drag for a range; everything below shows it'
+const RANGE = 'drag for a range; everything below shows it; with Shift, its figures'
 
 export class Summary implements ViewPart {
   private shown = ''
@@ -43,7 +43,7 @@ export class Summary implements ViewPart {
     byId('notes').replaceChildren(...notes.map(text => element('li', {}, text)))
     byId('outside').replaceChildren(...outside.lines.map(line => element('p', { class: 'quiet' }, line)))
     // A section without figures belongs to the end.
-    byId(outside.isKnown ? 'failure' : 'holders').after(byId('outside-section'))
+    byId(outside.isKnown ? 'failure' : 'events-section').after(byId('outside-section'))
     this.showPolicies()
     this.showRecordings()
   }

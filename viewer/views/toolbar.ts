@@ -1,56 +1,48 @@
 // The bar at the top, the legend, and all keys.
 
 import { Cell } from '../../src/recordings/picture/cells.js'
+import type { LegendEntry } from '../../src/recordings/picture/colouring.js'
 import { legendText } from '../../src/recordings/picture/stack-text.js'
 import { button, byId, element, swatch } from '../elements.js'
 import type { Page, State, ViewPart } from '../page.js'
 import type { ColourAnswer } from '../protocol.js'
 import { formatBytes, formatCount, formatShare, formatUs } from '../text.js'
+import { Delayed } from '../worker-client.js'
 import { hideTip } from './tip.js'
 
 const FIND_DELAY_MS = 120
 /** Keys and what they do, as the help lists them. */
 const KEYS: readonly (readonly [string, string])[] = [
   ['← →', 'move the cursor; with Shift, the range'],
+  ['↑ ↓', 'in a picture: the next block or hole at the cursor; Enter selects the block'],
   ['+ −', 'zoom in, out, around the cursor'],
   ['0', 'show everything'],
   ['p', 'cursor to the peak'],
   ['o', 'cursor to the next failed request'],
   ['[ ]', 'cursor to the end of the step before, of the next'],
   ['a b', 'set marker A, B at the cursor'],
+  ['r', 'set A and B to the shown range: what it allocates and frees'],
   ['/', 'find in stacks'],
   ['i', 'innermost call first, or outermost'],
   ['h', 'show calls of the allocator and the dispatcher'],
-  ['Esc', 'undo: pinned block, filter, markers'],
-  ['drag', 'show a range; double click: everything'],
+  ['Esc', 'undo: selected block, filter, markers'],
+  ['drag', 'show a range; with Shift: set A and B to it; double click: everything'],
   ['Ctrl + wheel', 'zoom; Shift + wheel: pan'],
 ]
 
 export class Toolbar implements ViewPart {
   private shownLegend: ColourAnswer | null = null
   private wasDark = false
-  private findTimer: ReturnType<typeof setTimeout> | undefined
-  /** ends the wait for `findTimer`, which the next letter replaces */
-  private findEnded: () => void = () => {}
 
   constructor(private readonly page: Page) {
     page.views.push(this)
     const find = byId<HTMLInputElement>('find')
-    find.addEventListener('input', () => {
-      clearTimeout(this.findTimer)
-      this.findEnded()
-      void page.client.during(
-        new Promise<void>(resolve => {
-          this.findEnded = resolve
-          this.findTimer = setTimeout(() => {
-            page.update({ find: find.value })
-            resolve()
-          }, FIND_DELAY_MS)
-        }),
-      )
-    })
+    const delayed = new Delayed(page.client, FIND_DELAY_MS)
+    find.addEventListener('input', () => delayed.run(() => page.update({ find: find.value })))
     const grouping = byId<HTMLSelectElement>('grouping')
-    grouping.addEventListener('change', () => page.update({ grouping: grouping.value as State['grouping'], only: [] }))
+    grouping.addEventListener('change', () => {
+      page.update({ grouping: grouping.value as State['grouping'], only: [], without: [], group: null })
+    })
     const axis = byId<HTMLSelectElement>('axis')
     axis.addEventListener('change', () => {
       const { from, to } = page.state
@@ -100,26 +92,8 @@ export class Toolbar implements ViewPart {
     const { page } = this
     this.shownLegend = colours
     this.wasDark = page.theme.isDark
-    const focused = document.activeElement?.getAttribute('data-cell')
-    const { only } = page.state
-    const keys = colours.legend.map(({ cell, label, share }) => {
-      const isOn = only.includes(cell)
-      const made = button(
-        '',
-        () => page.update({ only: isOn ? only.filter(each => each !== cell) : [...only, cell] }),
-        {
-          'aria-pressed': String(isOn),
-          'data-cell': String(cell),
-          title: `${label}: show only these`,
-        },
-      )
-      made.append(
-        swatch(page.theme, cell),
-        element('span', { class: 'text' }, legendText(label)),
-        element('em', {}, formatShare(share)),
-      )
-      return made
-    })
+    const focused = document.activeElement?.getAttribute('data-key')
+    const keys = colours.legend.map(entry => this.legendEntry(entry))
     const small = element(
       'span',
       { class: 'key' },
@@ -127,7 +101,35 @@ export class Toolbar implements ViewPart {
       element('em', {}, 'blocks below half a pixel, together'),
     )
     byId('legend').replaceChildren(...keys, small)
-    if (focused != null) byId('legend').querySelector<HTMLElement>(`[data-cell="${focused}"]`)?.focus()
+    if (focused != null) byId('legend').querySelector<HTMLElement>(`[data-key="${focused}"]`)?.focus()
+  }
+
+  /** A button that shows only a group, and one that hides it. */
+  private legendEntry({ cell, label, share }: LegendEntry): HTMLElement {
+    const { page } = this
+    const { only, without } = page.state
+    const toggled = (cells: readonly number[]) =>
+      cells.includes(cell) ? cells.filter(each => each !== cell) : [...cells, cell]
+    const hide = () => page.update({ without: toggled(without), only: only.filter(each => each !== cell) })
+    const show = ({ altKey }: MouseEvent) => (altKey ? hide() : page.update({ only: toggled(only) }))
+    const choose = button('', show, {
+      'aria-pressed': String(only.includes(cell)),
+      'data-key': `only ${cell}`,
+      title: `${label}: show only these`,
+    })
+    choose.append(
+      swatch(page.theme, cell),
+      element('span', { class: 'text' }, legendText(label)),
+      element('em', {}, formatShare(share)),
+    )
+    const leaveOut = button('×', hide, {
+      class: 'hide',
+      'aria-pressed': String(without.includes(cell)),
+      'aria-label': `hide ${label}`,
+      'data-key': `hide ${cell}`,
+      title: 'hide these (Alt + click)',
+    })
+    return element('span', { class: without.includes(cell) ? 'entry out' : 'entry' }, choose, leaveOut)
   }
 
   private help(): void {
@@ -152,7 +154,7 @@ export class Toolbar implements ViewPart {
       target.blur()
       page.update({ find: '' })
     } else if (page.state.pinned !== null) page.update({ pinned: null })
-    else page.update({ only: [], find: '', a: null, b: null, question: 'at' })
+    else page.update({ only: [], without: [], group: null, find: '', a: null, b: null, question: 'at' })
     hideTip()
   }
 
@@ -174,6 +176,7 @@ export class Toolbar implements ViewPart {
       ']': () => this.next(info.steps, 1),
       a: () => page.update({ a: state.cursor }),
       b: () => page.update({ b: state.cursor }),
+      r: () => page.mark(state.from, state.to),
       i: () => page.update({ inverted: !state.inverted }),
       h: () => page.update({ machinery: !state.machinery }),
       '/': () => byId('find').focus(),

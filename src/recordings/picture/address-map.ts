@@ -5,7 +5,7 @@ import { Action } from '../trace/trace.js'
 import { CELLS, Cell, type Painting, widen } from './cells.js'
 import type { LiveBlocks } from './live-blocks.js'
 import type { Moments } from './moments.js'
-import { blockOverlaps, blockUnits, type PolicyPicture, visitBlock } from './picture.js'
+import { blockUnits, type PolicyPicture, visitBlock } from './picture.js'
 
 /** The scale of an address map; several maps share one. */
 export interface MapScale {
@@ -157,10 +157,4 @@ class MemoryChanges {
       this.rows.addMemory(at, units, sign)
     }
   }
-}
-
-/** The block at a squeezed unit after an event; -1 for none. */
-export function mapBlockAt(live: LiveBlocks, policy: PolicyPicture, event: number, unit: number): number {
-  const { blocks } = live.picture
-  return live.at(event).find(block => blockOverlaps(policy, block, blocks.bytes[block], unit, unit + 1)) ?? -1
 }

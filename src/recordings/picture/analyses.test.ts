@@ -9,7 +9,8 @@ import { recordedPlacements } from '../trace/placements/recorded-placements.js'
 import { Action } from '../trace/trace.js'
 import { TraceBuilder } from '../trace/trace-builder.js'
 import { Cell } from './cells.js'
-import { cellsOf, colouringOf, GROUPINGS, usefulGroupings } from './colouring.js'
+import { cellsOf, chosenBlocks, colouringOf, GROUPINGS, usefulGroupings } from './colouring.js'
+import { eventRows } from './event-list.js'
 import { holderRows, icicleOf } from './holders.js'
 import { LiveBlocks } from './live-blocks.js'
 import { makePicture } from './make-picture.js'
@@ -154,11 +155,19 @@ test('blocks are grouped by the names of their call stacks, and calls of machine
 test('blocks that a filter or a search leaves out are faded', () => {
   const colouring = colouringOf(live, 'stack')
   const [first] = colouring.legend
-  const only = cellsOf(colouring, new Set([first.cell]), null)
-  assert.ok(only.every((cell, block) => cell === Cell.faded || colouring.cellOf[block] === first.cell))
+  const none = { only: [], without: [], group: null }
+  const only = chosenBlocks(colouring, { ...none, only: [first.cell] }, null)!
+  assert.ok(only.every((chosen, block) => (chosen === 1) === (colouring.cellOf[block] === first.cell)))
+  const without = chosenBlocks(colouring, { ...none, without: [first.cell] }, null)!
+  assert.ok(without.every((chosen, block) => chosen === 1 - only[block]))
+  const group = colouring.group[live.at(live.peakEvent)[0]]
+  const one = chosenBlocks(colouring, { ...none, group }, null)!
+  assert.ok(one.every((chosen, block) => (chosen === 1) === (colouring.group[block] === group)))
   const found = findBlocks(mlp, 'ADAM.py')!
   assert.ok(found.some(each => each === 1) && found.some(each => each === 0))
-  const cells = cellsOf(colouring, new Set(), found)
+  const both = chosenBlocks(colouring, { ...none, only: [first.cell] }, found)!
+  assert.ok(both.every((chosen, block) => chosen === only[block] * found[block]))
+  const cells = cellsOf(colouring, chosenBlocks(colouring, none, found))
   assert.ok(cells.every((cell, block) => (cell === Cell.faded) === (found[block] === 0)))
   assert.equal(findBlocks(mlp, ' '), null)
 })
@@ -176,6 +185,10 @@ test('questions about two markers part the blocks as their names say', () => {
     [...answer('through'), ...answer('gone')].sort((x, y) => x - y),
     [...live.at(a)],
   )
+  const [allocated, freed] = [answer('allocated'), answer('freed')]
+  assert.ok(allocated.every(block => allocatedAt[block] > a && allocatedAt[block] <= b))
+  assert.ok(freed.every(block => freeRequestedAt[block] > a && freeRequestedAt[block] <= b))
+  assert.equal(sum(mlp, allocated) - sum(mlp, freed), live.inUse[b] - live.inUse[a])
   const between = answer('between')
   assert.ok(between.length > 0 && between.every(block => allocatedAt[block] > a && freeRequestedAt[block] <= b))
 })
@@ -207,4 +220,27 @@ test('a picture has the steps of the optimizer that steps most, as its trace has
     stepsOf(recorded)?.steps.map(({ to }) => to),
     [2, 5, 8],
   )
+})
+
+test('the list of events has the allocations and frees of chosen blocks in a range, and counts those beyond a length', () => {
+  const chosen = findBlocks(mlp, 'adam.py')!
+  const range = { from: 100, to: 700 }
+  const { rows, total } = eventRows(mlp, mlp.policies[0], chosen, { ...range, most: 10 })
+  assert.equal(rows.length, 10)
+  const all = eventRows(mlp, mlp.policies[0], chosen, { ...range, most: Infinity }).rows
+  assert.deepEqual(all.slice(0, 10), rows)
+  assert.equal(all.length, total)
+  const { bytes, allocatedAt, freeRequestedAt } = mlp.blocks
+  const isIn = (event: number) => event >= range.from && event <= range.to
+  const expected = [...chosen.keys()]
+    .filter(block => chosen[block] === 1)
+    .flatMap(block => [
+      ...(isIn(allocatedAt[block]) ? [`${allocatedAt[block]} ${bytes[block]} ${trace.blocks.address[block]}`] : []),
+      ...(isIn(freeRequestedAt[block])
+        ? [`${freeRequestedAt[block]} -${bytes[block]} ${trace.blocks.address[block]}`]
+        : []),
+    ])
+  const found = all.map(({ event, isFree, bytes, address }) => `${event} ${isFree ? '-' : ''}${bytes} ${address}`)
+  assert.ok(found.length > 10)
+  assert.deepEqual(found.sort(), expected.sort())
 })

@@ -170,10 +170,31 @@ function numbered(values: Float64Array, labelOf: (value: number) => string): Gro
   return { group, count: distinct.length, labelOf: i => labelOf(distinct[i]), isOrdered: false }
 }
 
-/** The cells of `colouring`, with the blocks that a filter or a search leaves out faded. */
-export function cellsOf(colouring: Colouring, only: ReadonlySet<number>, isFound: Uint8Array | null): Uint8Array {
-  if (only.size === 0 && isFound === null) return colouring.cellOf
-  return colouring.cellOf.map((cell, block) =>
-    (only.size > 0 && !only.has(cell)) || isFound?.[block] === 0 ? Cell.faded : cell,
-  )
+/** The groups that a reader wants to see. */
+export interface Filter {
+  /** cells of the legend; none for all */
+  readonly only: readonly number[]
+  /** cells of the legend to leave out */
+  readonly without: readonly number[]
+  /** one group; null for all */
+  readonly group: number | null
+}
+
+/** By block, 1 for those that a filter and a search find; null for all. */
+export function chosenBlocks(
+  { cellOf, group }: Colouring,
+  filter: Filter,
+  isFound: Uint8Array | null,
+): Uint8Array | null {
+  const { only, without } = filter
+  if (only.length === 0 && without.length === 0 && filter.group === null) return isFound
+  return cellOf.map((cell, block) => {
+    const isShown = (only.length === 0 || only.includes(cell)) && !without.includes(cell)
+    return isShown && (filter.group ?? group[block]) === group[block] && isFound?.[block] !== 0 ? 1 : 0
+  })
+}
+
+/** The cells of `colouring`; blocks that were not chosen are faded. */
+export function cellsOf({ cellOf }: Colouring, chosen: Uint8Array | null): Uint8Array {
+  return chosen === null ? cellOf : cellOf.map((cell, block) => (chosen[block] === 1 ? cell : Cell.faded))
 }

@@ -3,14 +3,15 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Random } from '../../core/base/random.js'
-import { mapBlockAt, paintMap, rowStart } from './address-map.js'
+import { paintMap, rowStart } from './address-map.js'
 import { CELLS, Cell, EDGE, type Painting } from './cells.js'
 import { LiveBlocks } from './live-blocks.js'
 import { type Moments, momentsOf } from './moments.js'
 import { blockUnits, type Picture, UNIT_BYTES, unitsOf } from './picture.js'
 import { pictureOf, randomPicture } from './pictures.fixture.js'
+import { placeAt } from './place.js'
 import { Pyramid } from './pyramid.js'
-import { paintStacked, stackedBlockAt } from './stacked.js'
+import { bandAt, bandsOf, paintStacked } from './stacked.js'
 
 /** A cell for each block: A, B, … in turn. */
 function turns({ blocks }: Picture): Uint8Array {
@@ -184,8 +185,10 @@ test('stacked blocks lie one above the other, the oldest at the bottom', () => {
     'AABBC ',
     'AABBC ',
   ])
-  assert.equal(stackedBlockAt(live, 3, 2.5 * UNIT_BYTES, scale), 2)
-  assert.equal(stackedBlockAt(live, 3, 4.5 * UNIT_BYTES, scale), -1)
+  assert.deepEqual(bandAt(live, 3, 2.5 * UNIT_BYTES, scale), { block: 2, from: 2 * UNIT_BYTES, to: 4 * UNIT_BYTES })
+  assert.equal(bandAt(live, 3, 4.5 * UNIT_BYTES, scale), null)
+  const coarse = { height: 2, topBytes: 12 * UNIT_BYTES }
+  assert.deepEqual(bandAt(live, 3, UNIT_BYTES, coarse), { block: -1, from: 0, to: 4 * UNIT_BYTES })
 })
 
 test('an address map shows blocks, unused memory, and no memory; unused addresses between take no room', () => {
@@ -202,8 +205,8 @@ test('an address map shows blocks, unused memory, and no memory; unused addresse
     'AA░CC ',
     'AA░CC ',
   ])
-  assert.equal(mapBlockAt(live, policy, 3, 5), 1)
-  assert.equal(mapBlockAt(live, policy, 3, 3), -1)
+  assert.equal(placeAt(live, policy, 3, 5).block, 1)
+  assert.equal(placeAt(live, policy, 3, 3).block, -1)
 })
 
 test('a peak of one event is in the picture, however many events share its column', () => {
@@ -225,4 +228,73 @@ test('panning does not change the moments that stay in view', () => {
   const first = shared(400)
   assert.ok(first.length > 80)
   assert.deepEqual(shared(437), first)
+})
+
+test('the band of a block is where it is painted, and that of a small one is the one of all small blocks', () => {
+  let [painted, small] = [0, 0]
+  for (let seed = 1; seed <= 10; seed++) {
+    const random = new Random(seed)
+    const picture = randomPicture(random, 100, 40)
+    const live = new LiveBlocks(picture)
+    const moments = momentsOf(picture, new Pyramid(live.inUse), { axis: 'event', from: 0, to: 100, width: 50 })
+    const block = random.below(picture.blocks.count)
+    const scale = { width: 50, height: 4 + random.below(20), topBytes: live.peakBytes }
+    const cellOf = new Uint8Array(picture.blocks.count).fill(Cell.rest)
+    cellOf[block] = Cell.first
+    const { cells } = paintStacked(live, moments, cellOf, scale)
+    const bands = bandsOf(live, moments, block, scale)
+    const isSmall = picture.blocks.bytes[block] < (0.5 * scale.topBytes) / scale.height
+    for (let column = 0; column < moments.count; column++) {
+      const isHeld = heldAt(picture, moments.event[column]).includes(block)
+      assert.equal(bands[2 * column] >= 0, isHeld, `column ${column}`)
+      if (!isHeld) continue
+      const start = moments.left[column] * scale.height
+      const rows = [...cells.subarray(start, start + scale.height)].reverse()
+      const wanted = isSmall ? Cell.small : Cell.first
+      const found = rows.flatMap((cell, row) => (cell % EDGE === wanted ? [row] : []))
+      if (found.length === 0) continue // rounded away
+      assert.deepEqual([...bands.subarray(2 * column, 2 * column + 2)], [found[0], found.at(-1)! + 1])
+      if (isSmall) small++
+      else painted++
+    }
+  }
+  assert.ok(painted > 0 && small > 0, `${painted} painted, ${small} small`)
+})
+
+test('each unit of a map has a block, a hole with its size, its start and its neighbours, or no memory', () => {
+  let holes = 0
+  for (let seed = 1; seed <= 15; seed++) {
+    const random = new Random(seed)
+    const picture = randomPicture(random, 60, 30)
+    const live = new LiveBlocks(picture)
+    const [policy] = picture.policies
+    const { bytes } = picture.blocks
+    const units = unitsOf(policy)
+    const ownerAt = (event: number, unit: number) =>
+      heldAt(picture, event).find(
+        block => policy.place![block] <= unit && unit < policy.place![block] + blockUnits(bytes[block]),
+      ) ?? -1
+    const hasMemory = (event: number, unit: number) =>
+      policy.memory.some(({ at, units, from, to }) => at <= unit && unit < at + units && from <= event && event < to)
+    const isHole = (event: number, unit: number) => hasMemory(event, unit) && ownerAt(event, unit) < 0
+    for (let i = 0; i < 40; i++) {
+      const [event, unit] = [random.below(60), random.below(units)]
+      const { at, units: length, block, hole } = placeAt(live, policy, event, unit)
+      assert.equal(block, ownerAt(event, unit))
+      assert.equal(hole !== null, isHole(event, unit))
+      const own = Array.from({ length }, (_, j) => at + j)
+      assert.ok(own.includes(unit))
+      if (hole === null) {
+        assert.ok(own.every(each => ownerAt(event, each) === block && hasMemory(event, each) === block >= 0))
+        continue
+      }
+      holes++
+      assert.ok(own.every(each => isHole(event, each)) && !isHole(event, at - 1) && !isHole(event, at + length))
+      assert.deepEqual([hole.below, hole.above], [ownerAt(event, at - 1), ownerAt(event, at + length)])
+      const wasHole = (then: number) => own.every(each => isHole(then, each))
+      assert.ok(hole.since <= event && (hole.since < 0 || !wasHole(hole.since - 1)), `since ${hole.since}`)
+      for (let then = Math.max(0, hole.since); then <= event; then++) assert.ok(wasHole(then), `at ${then}`)
+    }
+  }
+  assert.ok(holes > 100, `${holes} holes`)
 })

@@ -144,6 +144,13 @@ export function visitBlock(
   }
 }
 
+/** The runs of units of a block: of each its first unit, and how many. */
+export function runsOf(policy: PolicyPicture, block: number, bytes: number): Float64Array {
+  const runs: number[] = []
+  visitBlock(policy, block, bytes, (at, units) => runs.push(at, units))
+  return Float64Array.from(runs)
+}
+
 /** Whether a block covers any of the units from `from` to `to` - 1. */
 export function blockOverlaps(policy: PolicyPicture, block: number, bytes: number, from: number, to: number): boolean {
   const at = policy.place?.[block] ?? NOWHERE

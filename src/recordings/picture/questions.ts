@@ -1,5 +1,6 @@
 // Questions about two markers, and about one block.
 
+import { Action } from '../trace/trace.js'
 import type { LiveBlocks } from './live-blocks.js'
 import { blockOverlaps, type Picture, type PolicyPicture, visitBlock } from './picture.js'
 
@@ -10,6 +11,8 @@ export const QUESTIONS = {
   gone: 'held at A, and freed by B',
   through: 'held at A and at B',
   between: 'born and gone between A and B',
+  allocated: 'allocated between A and B',
+  freed: 'freed between A and B',
 } as const
 export type Question = keyof typeof QUESTIONS
 
@@ -25,12 +28,21 @@ export function answerOf(live: LiveBlocks, question: Question, a: number, b: num
       return live.at(a).filter(block => freeRequestedAt[block] <= b)
     case 'grown':
       return live.at(b).filter(block => allocatedAt[block] > a)
-    case 'between': {
-      const [from, to] = [live.allocatedBy(a), live.allocatedBy(b)]
-      const born = Int32Array.from({ length: Math.max(0, to - from) }, (_, i) => from + i)
-      return born.filter(block => freeRequestedAt[block] <= b)
+    case 'between':
+      return allocatedIn(live, a, b).filter(block => freeRequestedAt[block] <= b)
+    case 'allocated':
+      return allocatedIn(live, a, b)
+    case 'freed': {
+      const { block, action } = live.picture
+      return block.subarray(a + 1, b + 1).filter((_, i) => action[a + 1 + i] === Action.freeRequested)
     }
   }
+}
+
+/** The blocks of the allocations after `a`, up to that of event `b`. */
+function allocatedIn(live: LiveBlocks, a: number, b: number): Int32Array {
+  const [from, to] = [live.allocatedBy(a), live.allocatedBy(b)]
+  return Int32Array.from({ length: Math.max(0, to - from) }, (_, i) => from + i)
 }
 
 /** The blocks that lay where `block` lies, itself among them, in order of allocation. */

@@ -51,6 +51,34 @@ export function paintStacked(
   return { width, height, cells }
 }
 
+/**
+ * The band of one block in each column: its lower and its upper edge in rows from the bottom, -1 where it is not held.
+ * That of a block too small for a band is the one of all small blocks.
+ */
+export function bandsOf(
+  live: LiveBlocks,
+  moments: Moments,
+  block: number,
+  { height, topBytes }: Pick<StackedScale, 'height' | 'topBytes'>,
+): Int32Array {
+  const bands = new Int32Array(2 * moments.count).fill(-1)
+  const scale = height / topBytes
+  const { bytes, allocatedAt, freeRequestedAt } = live.picture.blocks
+  const large = new LargeBlocks(bytes, freeRequestedAt, 0.5 / scale)
+  for (let column = 0; column < moments.count; column++) {
+    const event = moments.event[column]
+    if (event < Math.max(0, allocatedAt[block]) || event >= freeRequestedAt[block]) continue
+    large.moveTo(event, live)
+    let [sum, i] = [0, 0]
+    while (i < large.count && large.list[i] !== block) sum += bytes[large.list[i++]]
+    const top = i < large.count ? sum + bytes[block] : live.inUse[event]
+    const lower = Math.min(height - 1, Math.round(sum * scale))
+    bands[2 * column] = lower
+    bands[2 * column + 1] = Math.max(lower + 1, Math.min(height, Math.round(top * scale)))
+  }
+  return bands
+}
+
 /** The held blocks of at least a size, at moments that only go forwards. */
 class LargeBlocks {
   list: Int32Array
@@ -93,20 +121,22 @@ class LargeBlocks {
   }
 }
 
-/** The block that is painted at a height of `bytes` above the base; -1 for none or the small ones. */
-export function stackedBlockAt(
+/** The band at a height of `bytes` above the base; that of block -1 is of the small ones together. Null for none. */
+export function bandAt(
   live: LiveBlocks,
   event: number,
   bytes: number,
-  { height, topBytes }: StackedScale,
-): number {
+  { height, topBytes }: Pick<StackedScale, 'height' | 'topBytes'>,
+): { readonly block: number; readonly from: number; readonly to: number } | null {
   const { blocks } = live.picture
   const least = (0.5 * topBytes) / height
   let sum = 0
   for (const block of live.at(event)) {
     if (blocks.bytes[block] < least) continue
+    const from = sum
     sum += blocks.bytes[block]
-    if (bytes < sum) return block
+    if (bytes < sum) return { block, from, to: sum }
   }
-  return -1
+  const top = live.inUse[event]
+  return bytes < top ? { block: -1, from: sum, to: top } : null
 }

@@ -1,0 +1,389 @@
+// Clicks and keys on the parts of the report page.
+
+import assert from 'node:assert/strict'
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { after, before, describe, test } from 'node:test'
+import type { Page } from 'playwright-core'
+import { formatBytes } from '../../src/core/base/bytes.js'
+import { pageOf } from '../../src/recordings/report/page/page.js'
+import { readRecording } from '../../src/recordings/trace/formats/read-recording.js'
+import { Action } from '../../src/recordings/trace/trace.js'
+import { TraceBuilder } from '../../src/recordings/trace/trace-builder.js'
+import { skipReason, violations } from './chromium.fixture.js'
+import { idle, overlaps, Pages, press, state, text, until } from './page.fixture.js'
+
+/** A view with a selected block, markers, a filter, and the list of events. */
+const EVERYTHING = '#block=300&list=1&a=100&b=500&without=7'
+
+describe('a click on the page of a recording', { skip: skipReason }, () => {
+  const pages = new Pages()
+  const { problems } = pages
+  before(() => pages.start())
+  after(() => pages.close())
+
+  const mlp = readRecording('traces/mlp-train-stacks.pickle.gz')
+
+  const oom = readRecording('traces/oom-retry-2gib.pickle.gz')
+
+  /** Clicks a place of a picture, as shares of its width and height. */
+  async function clickAt(page: Page, selector: string, x: number, y: number): Promise<void> {
+    const { width, height } = (await page.locator(selector).boundingBox())!
+    await page.locator(selector).click({ position: { x: width * x, y: height * y } })
+    await idle(page)
+  }
+
+  /** The pixels of the curves with their axis, and of the other pictures above theirs. */
+  const pixels = (page: Page) =>
+    page.evaluate(`[['#curves', 0], ['#stacked', 30], ['.map .picture', 30]].map(([name, axis]) => {
+      const canvas = document.querySelector(name + ' canvas')
+      const copy = Object.assign(document.createElement('canvas'), { width: canvas.width, height: canvas.height - axis })
+      copy.getContext('2d').drawImage(canvas, 0, 0)
+      return copy.toDataURL()
+    })`) as Promise<string[]>
+  const focused = (page: Page) => page.evaluate('document.activeElement.id || document.activeElement.textContent')
+
+  test('selects a block: outlines it in every picture, and shows it in a drawer that Escape closes', async () => {
+    const page = await pages.open(mlp)
+    await clickAt(page, '#stacked', 0.5, 0.35)
+    const block = (await state(page)).pinned
+    assert.notEqual(block, null)
+    const drawer = (await page.locator('#block').boundingBox())!
+    assert.deepEqual([drawer.y + drawer.height, await focused(page)], [900, 'block'])
+    const picture = (await page.locator('#stacked').boundingBox())!
+    assert.ok(picture.y + picture.height <= drawer.y + 1, 'the picture is above the drawer')
+    assert.match(await text(page, '#block-body'), /PyTorch as recorded0x[0-9a-f]+cuda-mempool0x[0-9a-f]+allocated by/)
+    assert.match(await text(page, '#block-body'), /(blocks|block) lay at its address \(PyTorch/)
+    const outlined = await pixels(page)
+    await press(page, 'Escape')
+    assert.deepEqual([(await state(page)).pinned, await focused(page)], [null, 'stacked'])
+    assert.equal(await page.isVisible('#block'), false)
+    const plain = await pixels(page)
+    for (const i of outlined.keys()) assert.ok(outlined[i] !== plain[i], `picture ${i}`)
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
+  test('goes to the blocks before and after at an address', async () => {
+    const { address } = mlp.blocks
+    const first = address.findIndex((each, i) => address.indexOf(each) < i && address.lastIndexOf(each) > i)
+    const page = await pages.open(mlp, false, `#block=${first}`)
+    const own = await text(page, '#block [aria-current]')
+    await page.click('#block-after')
+    await idle(page)
+    assert.notEqual((await state(page)).pinned, first)
+    assert.equal(await focused(page), 'block-after')
+    await page.click('#block-before')
+    await idle(page)
+    assert.equal((await state(page)).pinned, first)
+    await page.click('#block li button:not([aria-current])')
+    await idle(page)
+    assert.notEqual(await text(page, '#block [aria-current]'), own)
+    assert.equal(await focused(page), await text(page, '#block [aria-current]'))
+    await page.click('#block-life')
+    await idle(page)
+    const { from, to } = await state(page)
+    assert.ok(to - from < mlp.events / 2, `${from} to ${to}`)
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
+  test('links lines with whole paths to an editor only if that is chosen', async () => {
+    const builder = new TraceBuilder()
+    const { stacks } = builder
+    const paths = ['/home/me/my model.py', 'train.py', 'C:\\work\\run#1.py']
+    const frames = paths.map((file, i) => stacks.entry(file, 7 + i, `f${i}`))
+    builder.add(Action.alloc, 2 ** 30, 2 ** 20, 0, 0, stacks.number(frames))
+    const page = await pages.open(builder.build({ file: 'linked' }), false, '#block=0')
+    assert.equal(await page.locator('#block a').count(), 0)
+    await page.check('#block input')
+    const links = await page.locator('#block a').evaluateAll(all => all.map(each => each.getAttribute('href')))
+    assert.deepEqual(links, ['vscode://file/home/me/my%20model.py:7', 'vscode://file/C:/work/run%231.py:9'])
+    await page.reload()
+    await page.waitForFunction('globalThis.cudaMempoolPage')
+    await idle(page)
+    assert.equal(await page.locator('#block a').count(), 2)
+    assert.deepEqual(await violations(page), [])
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
+  test('says of a selected block which policies did not place it', async () => {
+    const builder = new TraceBuilder()
+    builder.add(Action.alloc, 2 ** 30, 2 ** 20, 0, 0)
+    builder.add(Action.segmentAlloc, 2 ** 31, 2 ** 21, 0, 1)
+    builder.add(Action.alloc, 2 ** 31, 2 ** 20, 0, 2)
+    const page = await pages.open(builder.build({ file: 'lost segment' }), false, '#block=0')
+    assert.match(await text(page, '#block dl'), /not in the recordingcuda-mempool0x/)
+    await page.context().close()
+  })
+
+  test('shows in the table, the icicle and the list of events only what a search and the legend find', async () => {
+    const page = await pages.open(mlp)
+    const rows = () => page.locator('#groups tbody tr').count()
+    const boxes = () => page.locator('#icicle :is([role=listitem], [role=treeitem])').count()
+    const [allRows, allBoxes] = [await rows(), await boxes()]
+    await page.keyboard.press('/')
+    await page.keyboard.type('adam.py', { delay: 20 })
+    await idle(page)
+    const [, count, bytes] = /^(\d+) blocks, (.*) at the peak$/.exec(await text(page, '#found'))!
+    assert.match(await text(page, '#holders-title'), new RegExp(`: ${bytes} in \\d+ blocks found, of 187.12 MiB$`))
+    assert.ok((await rows()) < allRows && (await boxes()) < allBoxes)
+    assert.equal(await text(page, '#list'), `list the events of the ${count} blocks found`)
+    await page.click('#list')
+    await idle(page)
+    const events = Number(/^\d+/.exec(await text(page, '#events-text'))![0])
+    assert.equal(await page.locator('#events tbody tr').count(), events)
+    assert.match(
+      await text(page, '#events tbody tr'),
+      /^\d+(allocated|freed)[\d.]+ [KM]iBtrain_mlp\.py:62 mlp_stacks0x[0-9a-f]+$/,
+    )
+    await press(page, 'Escape')
+    const all = Number(/^\d+/.exec(await text(page, '#events-text'))![0])
+    assert.ok(all > events, 'without the search it lists all events')
+    assert.equal(await rows(), allRows)
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
+  test('selects a block from the list of events, by a click and by keys', async () => {
+    const page = await pages.open(mlp, false, '#list=1')
+    const eventOf = async (row: number) => Number(await text(page, `#events tbody tr:nth-child(${row}) td`))
+    await page.click('#events tbody tr:nth-child(3) td:last-child')
+    await idle(page)
+    assert.equal((await state(page)).pinned, mlp.block[await eventOf(3)])
+    await press(page, 'Escape')
+    await page.focus('#events tbody button')
+    await press(page, 'ArrowDown', 'ArrowDown', 'ArrowDown', 'Enter')
+    const event = await eventOf(4)
+    assert.equal((await state(page)).pinned, mlp.block[event])
+    await press(page, 'Escape')
+    assert.equal(await focused(page), String(event), 'the focus is back in the list')
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
+  test('lists a thousand events, and counts those beyond', async () => {
+    const page = await pages.open(oom, false, '#list=1')
+    assert.equal(await page.locator('#events tr[data-key]').count(), 1000)
+    assert.match(await text(page, '#events tbody tr:last-child'), /^and [\d,]+ more: zoom in, or search$/)
+    await page.evaluate("location.hash = '#list=1&z=100-200'")
+    await until(page, 'cudaMempoolPage.state().to === 200')
+    await idle(page)
+    const listed = await page.locator('#events tr[data-key] button').allTextContents()
+    assert.ok(listed.length <= 100 && listed.every(event => Number(event) >= 100 && Number(event) < 200))
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
+  test('hides a group of the legend by Alt and a click, and by its button', async () => {
+    const page = await pages.open(mlp)
+    const label = await text(page, '#legend .text >> nth=0')
+    const labels = () => page.locator('#groups tbody td:first-child').allTextContents()
+    assert.ok((await labels()).includes(label))
+    await page.click('#legend button >> nth=0', { modifiers: ['Alt'] })
+    await idle(page)
+    assert.ok(!(await labels()).includes(label))
+    const hide = page.getByRole('button', { name: `hide ${label}`, pressed: true })
+    await hide.focus()
+    await press(page, 'Enter')
+    assert.ok((await labels()).includes(label))
+    assert.equal(await page.evaluate('document.activeElement.ariaLabel'), `hide ${label}`)
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
+  test('shows only one line after a click on its row, and all after another', async () => {
+    const page = await pages.open(mlp)
+    const labels = () => page.locator('#groups tbody td:first-child').allTextContents()
+    const all = await labels()
+    await page.click('#groups tbody tr:nth-child(2) td:last-child')
+    await idle(page)
+    assert.deepEqual(await labels(), [all[1]])
+    assert.match(await text(page, '#found'), /^\d+ blocks?, .* at the peak$/)
+    await page.focus('#groups tbody button')
+    await press(page, 'Enter')
+    assert.deepEqual(await labels(), all)
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
+  test('says what a range allocates and frees after a drag with Shift, and lists its lines', async () => {
+    const page = await pages.open(mlp)
+    const box = (await page.locator('#stacked').boundingBox())!
+    await page.keyboard.down('Shift')
+    await page.mouse.move(box.x + box.width * 0.4, box.y + 100)
+    await page.mouse.down()
+    await page.mouse.move(box.x + box.width * 0.7, box.y + 100, { steps: 3 })
+    await page.mouse.up()
+    await page.keyboard.up('Shift')
+    await idle(page)
+    const { a, b, from, to } = await state(page)
+    assert.ok(a !== null && b !== null && a < b)
+    assert.deepEqual([from, to], [0, mlp.events], 'the view stays')
+    const { bytes, allocatedAt, freeRequestedAt } = mlp.blocks
+    const isIn = (event: number) => event > a && event <= b
+    const all = [...bytes.keys()]
+    const [born, freed] = [all.filter(i => isIn(allocatedAt[i])), all.filter(i => isIn(freeRequestedAt[i]))]
+    const sum = (blocks: readonly number[]) => formatBytes(blocks.reduce((total, i) => total + bytes[i], 0))
+    const figures = `: ${sum(born)} allocated in ${born.length} blocks, ${sum(freed)} freed in ${freed.length}, net `
+    const flow = await text(page, '#flow')
+    assert.ok(flow.includes(figures), flow)
+    assert.match(flow, /[KM]iBtrain_mlp\.py/)
+    await page.click('#flow button')
+    await idle(page)
+    assert.match(await text(page, '#holders-title'), new RegExp(`^Allocated between A and B: ${sum(born)} in `))
+    await press(page, 'Escape')
+    assert.equal(await page.isVisible('#flow'), false)
+    await press(page, '+', 'r')
+    const marked = await state(page)
+    assert.deepEqual([marked.a, marked.b], [Math.floor(marked.from), Math.floor(marked.to)])
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
+  test('tells of a hole its size, its start and its neighbours, by the pointer and by keys', async () => {
+    const builder = new TraceBuilder()
+    const MiB = 2 ** 20
+    const at = (i: number) => 2 ** 31 + i * 4 * MiB
+    builder.add(Action.segmentAlloc, at(0), 16 * MiB, 0, 0)
+    for (const i of [0, 1, 2, 3]) builder.add(Action.alloc, at(i), (4 - i / 4) * MiB, 0, i + 1)
+    builder.add(Action.freeRequested, at(1), 3.75 * MiB, 0, 5)
+    builder.add(Action.freeCompleted, at(1), 3.75 * MiB, 0, 5)
+    builder.add(Action.alloc, 2 ** 33, MiB, 0, 6)
+    const page = await pages.open(builder.build({ file: 'hole' }), false, '#e=7', ['recorded'])
+    const wanted = /hole of 4 MiB at 0x80400000unused since event 5above: 3.5 MiB — .*below: 4 MiB — /
+    const map = page.locator('.map .picture').first()
+    await map.scrollIntoViewIfNeeded()
+    const { x, y, width } = (await map.boundingBox())!
+    // The plot begins 68 pixels from the left and 12 from the top, and is 233 high.
+    await page.mouse.move(x + width - 40, y + 12 + 233 * (1 - 6 / 16))
+    await until(page, "document.getElementById('tip').textContent.includes('hole')")
+    assert.match(await text(page, '#tip'), wanted)
+    await page.mouse.move(0, 0)
+    await map.focus()
+    await press(page, 'ArrowUp')
+    assert.match(await text(page, '#tip'), /^4 MiB — /)
+    await press(page, 'ArrowUp')
+    assert.match(await text(page, '#tip'), wanted)
+    assert.match(
+      (await map.getAttribute('aria-valuetext')) ?? '',
+      /^event 7.*; hole of 4 MiB at 0x80400000; unused since/,
+    )
+    await press(page, 'ArrowUp', 'Enter')
+    assert.equal((await state(page)).pinned, 2)
+    await press(page, 'Escape')
+    assert.equal(await page.evaluate("document.activeElement.closest('.map') !== null"), true)
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
+  test('speaks of a picture more than the event', async () => {
+    const page = await pages.open(mlp)
+    const spoken = (selector: string) => page.locator(selector).first().getAttribute('aria-valuetext')
+    const held = /^event 131, 15.66 ms; 187.12 MiB in use; most: train_mlp.py:62 mlp_stacks, 73.07 MiB/
+    assert.match((await spoken('#stacked')) ?? '', held)
+    assert.match((await spoken('.map .picture')) ?? '', held)
+    assert.match((await spoken('#curves')) ?? '', /73.07 MiB; 198 MiB reserved — PyTorch/)
+    await page.focus('#stacked')
+    await press(page, 'ArrowUp')
+    assert.match((await spoken('#stacked')) ?? '', /^event 131, 15.66 ms; 1 MiB — allocated before the recording began/)
+    await press(page, 'ArrowRight')
+    assert.doesNotMatch((await spoken('#stacked')) ?? '', /before the recording began/)
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
+  test('undoes a zoom by Back and repeats it by Forward, and keeps the markers', async () => {
+    const page = await pages.open(mlp)
+    const entries = () => page.evaluate('history.length') as Promise<number>
+    const zooms = [await state(page)]
+    for (const keys of [['+'], ['+', '+', '+']]) {
+      const before = await entries()
+      await press(page, ...keys)
+      await until(page, `history.length > ${before}`)
+      assert.equal(await entries(), before + 1, 'one entry for a zoom of several steps')
+      zooms.push(await state(page))
+    }
+    await press(page, 'a')
+    await page.waitForURL(/a=131/)
+    const shows = async (step: string, { from, to }: { readonly from: number; readonly to: number }) => {
+      await page.evaluate(`history.${step}()`)
+      const near = `Math.abs(cudaMempoolPage.state().from - ${from}) + Math.abs(cudaMempoolPage.state().to - ${to})`
+      await until(page, `${near} < 0.01`)
+      await idle(page)
+      assert.equal((await state(page)).a, 131)
+    }
+    await shows('back', zooms[1])
+    await shows('back', zooms[0])
+    await shows('forward', zooms[1])
+    await shows('forward', zooms[2])
+    await page.evaluate("location.hash = '#e=300&z=200-400'")
+    await until(page, 'cudaMempoolPage.state().cursor === 300')
+    assert.equal((await state(page)).a, null, 'an address from elsewhere is the whole view')
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
+  test('copies the link of the view', async () => {
+    const page = await pages.open(mlp)
+    await page.evaluate('navigator.clipboard.writeText = async text => { globalThis.copied = text }')
+    await page.keyboard.press('+')
+    await page.click('#link')
+    await idle(page)
+    const { from, to } = await state(page)
+    const range = `z=${[from, to].map(place => Math.round(place * 1000) / 1000).join('-')}`
+    const copied = String(await page.evaluate('copied'))
+    assert.ok(copied.startsWith('file://') && copied.includes(`${range}&`), copied)
+    assert.equal(await text(page, '#link'), 'copied')
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
+  test('goes Back to the recording before', async () => {
+    const path = join(pages.folder, 'two.html')
+    writeFileSync(path, pageOf([mlp, oom].map(trace => ({ trace, replay: null, tuned: null, tab: trace.file }))))
+    const page = await pages.show(path, false)
+    await press(page, '+')
+    await until(page, 'history.length > 2')
+    await page.click('[role=tab] >> nth=1')
+    await page.waitForURL(/#r=1/)
+    await idle(page)
+    await page.goBack()
+    await until(page, 'cudaMempoolPage.state().recording === 0')
+    await idle(page)
+    const { from, to } = await state(page)
+    assert.ok(to - from < mlp.events, `${from} to ${to}`)
+    assert.match(await text(page, '#holders-title'), /187.12 MiB/)
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
+  test('names each control by a name of its own, and no heading has one, with everything open', async () => {
+    const page = await pages.open(oom, false, EVERYTHING)
+    const controls = '(element => element.checkVisibility() && (element.ariaLabel || element.textContent).trim())'
+    const names = (await page.evaluate(`[...document.querySelectorAll('button, summary, [role=slider]')]
+      .map(${controls}).filter(name => name !== false)`)) as string[]
+    assert.ok(names.length > 1020 && !names.includes(''), `${names.length} controls`)
+    const twice = names.filter((name, i) => names.indexOf(name) < i)
+    assert.deepEqual(twice, [])
+    assert.equal(await page.locator(':is(h1, h2, h3) :is(button, a, select)').count(), 0)
+    await page.context().close()
+  })
+
+  for (const isDark of [false, true]) {
+    test(`fits four widths and keeps the rules of accessibility with everything open, ${isDark ? 'dark' : 'light'}`, async () => {
+      const page = await pages.open(isDark ? mlp : oom, isDark, EVERYTHING)
+      assert.deepEqual(await violations(page), [])
+      for (const width of [390, 720, 1280, 1800]) {
+        await page.setViewportSize({ width, height: 900 })
+        await page.evaluate('new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))')
+        await idle(page)
+        assert.ok(Number(await page.evaluate('document.documentElement.scrollWidth')) <= width, `scrolls at ${width}`)
+        for (const part of ['main', '#block']) assert.deepEqual(await overlaps(page, part), [], `${part} at ${width}`)
+      }
+      assert.deepEqual(problems, [])
+      await page.context().close()
+    })
+  }
+})
