@@ -124,10 +124,11 @@ async function livePicture(browser: Browser, curvesMs: number): Promise<Shown> {
     await page.waitForSelector('section[aria-label="pool train"] canvas.map[aria-label^="address map of "]')
     await page.waitForSelector('section[aria-label="pool cache"] .alarm:has(dt:text-is("out of memory"))')
     await page.waitForTimeout(curvesMs)
-    const { png, texts } = await shownNow(page, [
-      '[aria-label="pool train"] dl div',
-      '[aria-label="pool cache"] dl div',
-    ])
+    // By cells: innerText of what the browser has not laid out yet has no space between them.
+    const texts = await page
+      .locator('[aria-label^="pool "] dl div')
+      .evaluateAll(rows => rows.map(row => [...row.children].map(cell => cell.textContent?.trim()).join(' ')))
+    const { png } = await shownNow(page, [])
     return { png, texts: texts.filter(text => !text.startsWith('allocations a second')) }
   } finally {
     process.argv = argv
