@@ -131,6 +131,26 @@ describe('the page of a recording', { skip: skipReason }, () => {
     await page.context().close()
   })
 
+  test('of 20,000 failed requests and 20,000 steps, marks and bars that share a pixel are drawn once', async () => {
+    const builder = new TraceBuilder()
+    builder.add(Action.alloc, 2 ** 30, 2 ** 20, 0, 0)
+    for (let i = 0; i < 20_000; i++) builder.add(Action.outOfMemory, 0, 2 ** 40, 0, i)
+    const annotations = Array.from({ length: 40_000 }, (_, i) => {
+      return { isStart: i % 2 === 0, name: 'Optimizer.step#SGD.step', timeUs: i / 2 }
+    })
+    const page = await open(builder.build({ file: 'many', annotations }))
+    await page.evaluate(`globalThis.drawn = 0
+      for (const name of ['fill', 'fillRect']) {
+        const own = CanvasRenderingContext2D.prototype[name]
+        CanvasRenderingContext2D.prototype[name] = function (...all) { drawn++; return own.apply(this, all) }
+      }`)
+    await press(page, 'ArrowLeft')
+    const drawn = Number(await page.evaluate('drawn'))
+    assert.ok(drawn > 1000 && drawn < 12_000, `${drawn} marks and bars in five pictures of 1,400 pixels`)
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
   test('explains each failed request', async () => {
     const page = await open(oom)
     assert.match(await text(page, '#failure'), /Out of memory at event 5,568.*17 of 17.*Fragmentation: /)

@@ -122,7 +122,8 @@ export class Frame implements ViewPart {
     drawing.draw(surface, plot, ratio(), life)
     const { from, to } = this.range
     drawLowerAxis(surface, plot, { axis: state.axis, from, to }, theme)
-    const x = (place: number) => this.x(place)
+    // To ask for the width of an element takes long: once, and not for each of thousands of marks.
+    const x = (at: number) => plot.left + ((at - from) * plot.width) / (to - from)
     drawEvents(surface, plot, page, x)
     if (life !== null) drawLife(surface, plot, life, theme)
     if (this.selection.isOn || drawing.isOverview) this.drawRange(surface)

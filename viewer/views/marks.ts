@@ -16,9 +16,13 @@ export function drawEvents(surface: Surface, plot: Plot, page: Page, x: (place: 
   if (steps.length < plot.width / LEAST_STEP) {
     for (const step of steps) surface.line(step, plot.top, step, bottom, theme.quiet, [2, 3])
   }
+  let marked = Number.NEGATIVE_INFINITY
   for (const event of info.failures) {
     const failure = x(page.at(event))
-    if (isIn(plot, failure)) drawFailure(surface, failure, bottom, theme)
+    // Failures in one pixel are one mark.
+    if (!isIn(plot, failure) || failure < marked + 1) continue
+    drawFailure(surface, failure, bottom, theme)
+    marked = failure
   }
 }
 

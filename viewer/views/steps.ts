@@ -76,20 +76,21 @@ export class StepBars {
       surface.text(GUTTER - 8, y, formatBytes(bytes), theme.quiet, { align: 'right' })
     }
     const width = this.barWidth
-    const every = Math.ceil((30 * REM) / width)
-    info.left.forEach((bytes, step) => {
+    // Of steps that share a pixel the largest is drawn.
+    const shared = Math.max(1, Math.floor(1 / width))
+    for (let step = 0; step < info.left.length; step += shared) {
+      const bytes = info.left.slice(step, step + shared).reduce((most, each) => Math.max(most, each), 0)
       const x = GUTTER + step * width
       const tall = Math.max(1, (bytes / top) * height)
-      surface.rectangle(
-        x + 1,
-        base - tall,
-        Math.max(1, width - 3),
-        tall,
-        step === chosen ? theme.accent : theme.cells[4],
-      )
-      if (step % every === 0)
-        surface.text(x + width / 2, base + 11 * REM, formatCount(step + 1), theme.quiet, { align: 'center' })
-    })
+      const isChosen = chosen >= step && chosen < step + shared
+      const colour = isChosen ? theme.accent : theme.cells[4]
+      surface.rectangle(x + 1, base - tall, Math.max(1, width - 3), tall, colour)
+    }
+    const every = Math.ceil((30 * REM) / width)
+    for (let step = 0; step < info.left.length; step += every) {
+      const x = GUTTER + (step + 0.5) * width
+      surface.text(x, base + 11 * REM, formatCount(step + 1), theme.quiet, { align: 'center' })
+    }
   }
 }
 

@@ -87,8 +87,9 @@ export function icicleOf(picture: Picture, colouring: Colouring, list: Int32Arra
   const hasStacks = stacks.parent.length > 1
   const icicle = new Icicle<HeldSum>(noBlocks, sum => sum.bytes)
   const sums = new Map<number, HeldSum>()
+  const likeOf = alike(picture)
   for (const block of list) {
-    const key = hasStacks ? blocks.stack[block] || (block < blocks.initial ? -1 : 0) : block
+    const key = hasStacks ? blocks.stack[block] || (block < blocks.initial ? -1 : 0) : likeOf(block)
     const sum = sums.get(key) ?? noBlocks()
     sums.set(key, sum)
     const cell = Math.max(Cell.rest, colouring.cellOf[block])
@@ -133,6 +134,18 @@ function stackPaths(
     if (node === 0) return [stepOf('no call stack', '')]
     const path = callsOf(linesOf(stacks, node), machinery).map(stepOfFrame)
     return inverted ? path : path.reverse()
+  }
+}
+
+/** For each block the first one seen of its size and lifetime: so one path stands for all of them. */
+function alike(picture: Picture): (block: number) => number {
+  const firsts = lifetimeNames(picture).map(() => new Map<number, number>())
+  return block => {
+    const first = firsts[lifetimeOf(picture, block)]
+    const bytes = picture.blocks.bytes[block]
+    const known = first.get(bytes)
+    if (known === undefined) first.set(bytes, block)
+    return known ?? block
   }
 }
 
