@@ -3,7 +3,7 @@
 import { FormatError } from '../src/core/base/errors.js'
 import { paintMap } from '../src/recordings/picture/address-map.js'
 import type { Painting } from '../src/recordings/picture/cells.js'
-import { decodePicture } from '../src/recordings/picture/codec.js'
+import { decodePicture } from '../src/recordings/picture/codec/codec.js'
 import {
   type Colouring,
   cellsOf,

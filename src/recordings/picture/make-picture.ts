@@ -54,6 +54,7 @@ function blocksOf({ blocks }: Trace, nodes: Int32Array, pool: Int32Array, tag: I
 
 /** The numbers of blocks and their names, without names that no block has. Number 0 is the usual name, ''. */
 function usedOnly(numbers: Uint32Array, names: readonly string[]): [Int32Array, string[]] {
+  if (names.length <= 1) return [new Int32Array(numbers.length), ['']]
   const used = new Map([[0, 0]])
   const column = Int32Array.from(numbers, number => {
     if (!used.has(number)) used.set(number, used.size)

@@ -1,6 +1,6 @@
 // The picture of a recording on its page: all allocations, and where each policy placed them.
 
-import { encodePicture } from '../../picture/codec.js'
+import { encodePicture } from '../../picture/codec/codec.js'
 import { makePicture } from '../../picture/make-picture.js'
 import type { Picture } from '../../picture/picture.js'
 import type { PlacedPolicy } from '../../picture/policy-picture.js'

@@ -1,6 +1,38 @@
 // The different addresses of a list, numbered from the lowest on. Typed arrays that are sorted once and searched by
 // bisection take a fraction of the time and memory of a map by address.
 
+/** Programs use few addresses again and again: a table of the latest ones spares most sorting and bisection. */
+const SLOTS = 2 ** 16
+
+/** The halves of the numbers of a list. */
+function wordsOf(list: Float64Array): Uint32Array {
+  return new Uint32Array(list.buffer, list.byteOffset, 2 * list.length)
+}
+
+/** The slot of entry `i` in such a table. */
+function slotAt(words: Uint32Array, i: number): number {
+  return (Math.imul(words[2 * i], 0x9e3779b1) ^ Math.imul(words[2 * i + 1], 0x85ebca6b)) >>> 16
+}
+
+/** The different numbers of a list, rising. */
+function different(list: Float64Array, words: Uint32Array): Float64Array {
+  const latest = new Float64Array(SLOTS).fill(NaN)
+  const kept = new Float64Array(list.length)
+  let length = 0
+  for (let i = 0; i < list.length; i++) {
+    const slot = slotAt(words, i)
+    if (latest[slot] === list[i]) continue
+    latest[slot] = list[i]
+    kept[length++] = list[i]
+  }
+  const sorted = kept.subarray(0, length).sort()
+  let count = 0
+  for (let i = 0; i < sorted.length; i++) {
+    if (count === 0 || sorted[count - 1] !== sorted[i]) sorted[count++] = sorted[i]
+  }
+  return sorted.slice(0, count)
+}
+
 export class AddressPlaces {
   /** the different addresses, rising; NaN, which has no place, comes last */
   readonly addresses: Float64Array
@@ -8,16 +40,20 @@ export class AddressPlaces {
   readonly of: Uint32Array
 
   constructor(list: Float64Array) {
-    const sorted = list.slice().sort()
-    let count = 0
-    for (let i = 0; i < sorted.length; i++) {
-      if (count === 0 || sorted[count - 1] !== sorted[i]) sorted[count++] = sorted[i]
-    }
-    this.addresses = sorted.slice(0, count)
+    const words = wordsOf(list)
+    this.addresses = different(list, words)
+    const { addresses } = this
     this.of = new Uint32Array(list.length)
+    /** by slot: the place that was looked for last */
+    const latest = new Uint32Array(SLOTS)
     for (let i = 0, place = -1; i < list.length; i++) {
       // Lists often rise.
-      place = list[i] === this.addresses[place + 1] ? place + 1 : this.from(list[i])
+      if (list[i] === addresses[place + 1]) place++
+      else {
+        const slot = slotAt(words, i)
+        if (addresses[latest[slot]] !== list[i]) latest[slot] = this.from(list[i])
+        place = latest[slot]
+      }
       this.of[i] = place
     }
   }

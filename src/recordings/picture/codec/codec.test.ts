@@ -1,14 +1,14 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { FormatError } from '../../core/base/errors.js'
-import { Random } from '../../core/base/random.js'
-import { readRecording } from '../trace/formats/read-recording.js'
-import { recordedPlacements } from '../trace/placements/recorded-placements.js'
-import { NEVER } from '../trace/trace.js'
+import { FormatError } from '../../../core/base/errors.js'
+import { Random } from '../../../core/base/random.js'
+import { readRecording } from '../../trace/formats/read-recording.js'
+import { recordedPlacements } from '../../trace/placements/recorded-placements.js'
+import { NEVER } from '../../trace/trace.js'
+import { makePicture } from '../make-picture.js'
+import type { Picture } from '../picture.js'
+import { randomPicture } from '../pictures.fixture.js'
 import { decodePicture, encodePicture } from './codec.js'
-import { makePicture } from './make-picture.js'
-import type { Picture } from './picture.js'
-import { randomPicture } from './pictures.fixture.js'
 
 const RECORDINGS = ['gpt2-expandable', 'mlp-train-stacks', 'multistream-random', 'oom-retry-2gib']
 

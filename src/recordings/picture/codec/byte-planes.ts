@@ -1,6 +1,6 @@
 // Whole numbers as byte planes: first the lowest byte of each, then the next one. Planes of alike bytes pack well.
 
-import { FormatError } from '../../core/base/errors.js'
+import { FormatError } from '../../../core/base/errors.js'
 
 type Numbers = ArrayLike<number>
 
@@ -103,4 +103,15 @@ export class PlaneReader {
     this.at += length
     return this.whole.subarray(this.at - length, this.at)
   }
+}
+
+/** The error for bytes that no page wrote. */
+export function damaged(what: string): FormatError {
+  return new FormatError(`the picture is damaged: ${what}`)
+}
+
+/** The column, or FormatError if it has another length. */
+export function sized<T extends { readonly length: number }>(column: T, length: number, what: string): T {
+  if (column.length !== length) throw damaged(`${column.length} ${what} instead of ${length}`)
+  return column
 }

@@ -1,9 +1,8 @@
 // A picture as bytes, and back. A page packs the bytes with gzip. The version changes with the format; a page has its
 // own viewer, so nothing reads an older one.
 
-import { FormatError } from '../../core/base/errors.js'
-import { Action, BEFORE, NEVER } from '../trace/trace.js'
-import { PlaneReader, PlaneWriter } from './byte-planes.js'
+import { FormatError } from '../../../core/base/errors.js'
+import { BEFORE } from '../../trace/trace.js'
 import {
   type BlockNames,
   FIRST_IN_PARTS,
@@ -13,23 +12,26 @@ import {
   type PictureFrame,
   type PolicyPicture,
   type StackTree,
-} from './picture.js'
-import { NO_PARTS } from './policy-picture.js'
+} from '../picture.js'
+import { NO_PARTS } from '../policy-picture.js'
+import { damaged, PlaneReader, PlaneWriter, sized } from './byte-planes.js'
+import { freeDistances, gapsByAction, linked, TIMED, timesOf } from './event-columns.js'
+import { asReused, type BlockEvents, fromReused } from './reused-places.js'
 
 const MAGIC = 'cuda-mempool picture'
-const VERSION = 2
+const VERSION = 3
 /** No recording that a page can show has more events or blocks. */
 const MOST_ZEROS = 2 ** 28
 
 /** The picture as bytes, not packed. */
 export function encodePicture(picture: Picture): Uint8Array {
-  const { events, action, block, timeUs, blocks, names, stacks, policies, steps } = picture
+  const { events, action, timeUs, blocks, names, stacks, policies, steps } = picture
   const out = new PlaneWriter()
   out.text(MAGIC)
   out.numbers([VERSION, events, blocks.count, blocks.initial])
   out.numbers(action)
   out.numbers(freeDistances(picture))
-  out.numbers(timeUs.map((time, event) => (event === 0 ? time : time - timeUs[event - 1])))
+  for (const gaps of gapsByAction(action, timeUs)) out.numbers(gaps)
   const goneBefore = Array.from({ length: blocks.initial }, (_, i) => (blocks.freeRequestedAt[i] === BEFORE ? 1 : 0))
   out.numbers(goneBefore)
   writeByDictionary(out, blocks.bytes)
@@ -38,7 +40,7 @@ export function encodePicture(picture: Picture): Uint8Array {
   writeStacks(out, stacks)
   out.numbers(steps)
   out.text(JSON.stringify(policies.map(({ policy, label, place }) => ({ policy, label, hasPlaces: place !== null }))))
-  for (const policy of policies) writePolicy(out, policy, block.length)
+  for (const policy of policies) writePolicy(out, policy, picture)
   return out.bytes()
 }
 
@@ -53,8 +55,10 @@ export function decodePicture(bytes: Uint8Array): Picture {
   input.mostZeros = Math.min(Math.max(events, count, bytes.length), MOST_ZEROS)
   const action = sized(input.bytes(), events, 'events')
   const distances = input.integers()
-  const timeUs = sized(input.numbers(), events, 'times')
-  for (let event = 1; event < events; event++) timeUs[event] += timeUs[event - 1]
+  const timeUs = timesOf(
+    action,
+    TIMED.map(() => input.numbers()),
+  )
   const gone = sized(input.bytes(), initial, 'initial blocks')
   const sizes = sized(readByDictionary(input), count, 'sizes')
   const { block, allocatedAt, freeRequestedAt } = linked(action, distances, count, gone)
@@ -76,58 +80,13 @@ export function decodePicture(bytes: Uint8Array): Picture {
   const steps = input.integers()
   const described = readJson(input)
   if (!Array.isArray(described)) throw damaged('policies')
-  const policies = described.map(each => readPolicy(input, each, count))
+  const policies = described.map(each => readPolicy(input, each, { action, block, blocks }))
   input.end()
   return { events, action, block, timeUs, blocks, names, stacks, policies, steps }
 }
 
-function damaged(what: string): FormatError {
-  return new FormatError(`the picture is damaged: ${what}`)
-}
-
-function sized<T extends { readonly length: number }>(column: T, length: number, what: string): T {
-  if (column.length !== length) throw damaged(`${column.length} ${what} instead of ${length}`)
-  return column
-}
-
 function checkBelow(column: Int32Array, end: number, what: string): void {
   for (const value of column) if (value < 0 || value >= end) throw damaged(what)
-}
-
-/** For each free how many blocks ago its block was allocated. */
-function freeDistances({ events, action, block, blocks }: Picture): number[] {
-  const distances: number[] = []
-  let next = blocks.initial
-  for (let event = 0; event < events; event++) {
-    if (action[event] === Action.alloc) next++
-    else if (action[event] === Action.freeRequested) distances.push(next - block[event])
-  }
-  return distances
-}
-
-/** The inverse of `freeDistances`, with the events of each block. */
-function linked(action: Uint8Array, distances: Int32Array, count: number, gone: Uint8Array) {
-  const block = new Int32Array(action.length).fill(-1)
-  const allocatedAt = new Int32Array(count).fill(BEFORE)
-  const freeRequestedAt = new Int32Array(count).fill(NEVER)
-  let [next, frees] = [gone.length, 0]
-  gone.forEach((isGone, i) => {
-    if (isGone === 1) freeRequestedAt[i] = BEFORE
-  })
-  for (let event = 0; event < action.length; event++) {
-    if (action[event] === Action.alloc) {
-      if (next === count) throw damaged('allocations')
-      allocatedAt[next] = event
-      block[event] = next++
-    } else if (action[event] === Action.freeRequested) {
-      const freed = next - distances[frees++]
-      if (!(freed >= 0 && freed < next) || freeRequestedAt[freed] !== NEVER) throw damaged('frees')
-      freeRequestedAt[freed] = event
-      block[event] = freed
-    } else if (action[event] > Action.snapshot) throw damaged('kinds of events')
-  }
-  if (next !== count || frees !== distances.length) throw damaged('blocks')
-  return { block, allocatedAt, freeRequestedAt }
 }
 
 /** Programs ask for few different sizes. */
@@ -181,27 +140,36 @@ function readStacks(input: PlaneReader): StackTree {
 function writePolicy(
   out: PlaneWriter,
   { place, parts, ranges, memory, reserved }: PolicyPicture,
-  events: number,
+  picture: Picture,
 ): void {
   if (place !== null) {
     // Numbers in turn for places and parts: most blocks have one place.
-    out.numbers(Float64Array.from(place, unit => (unit >= 0 ? 2 * unit + 1 : unit === NOWHERE ? 0 : -2 * (unit + 1))))
+    const numbers = new Float64Array(place.length)
+    for (let block = 0; block < place.length; block++) {
+      const unit = place[block]
+      numbers[block] = unit >= 0 ? 2 * unit + 1 : unit === NOWHERE ? 0 : -2 * (unit + 1)
+    }
+    const { position, other } = asReused(picture, numbers)
+    out.numbers(position)
+    out.numbers(other)
     for (const column of [parts.start, parts.at, parts.units]) out.numbers(column)
     for (const key of ['address', 'at', 'units'] as const) out.numbers(ranges.map(range => range[key]))
     for (const key of ['at', 'units'] as const) out.numbers(memory.map(each => each[key]))
     out.numbers(memory.map(({ from }) => from + 1))
-    out.numbers(memory.map(({ to }) => Math.min(to, events)))
+    out.numbers(memory.map(({ to }) => Math.min(to, picture.events)))
   }
   out.numbers(reserved.event)
   out.numbers(reserved.bytes)
 }
 
-function readPolicy(input: PlaneReader, described: unknown, count: number): PolicyPicture {
+function readPolicy(input: PlaneReader, described: unknown, events: BlockEvents): PolicyPicture {
   const { policy, label, hasPlaces } = described as { policy: string; label: string; hasPlaces: boolean }
   if (!hasPlaces) {
     return { policy, label, place: null, parts: NO_PARTS, ranges: [], memory: [], reserved: readCurve(input) }
   }
-  const places = sized(input.numbers(), count, 'places')
+  const { count, initial } = events.blocks
+  const position = sized(input.bytes(), count - initial, 'positions')
+  const places = fromReused(events, { position, other: input.numbers() })
   const place = new Int32Array(count)
   for (let block = 0; block < count; block++) {
     const number = places[block]
