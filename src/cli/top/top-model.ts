@@ -67,6 +67,22 @@ export interface Shown {
   readonly keys: boolean
 }
 
+/** The orders of the table, by the key `o`: as the process opened the pools, by name, or by a figure, most first. */
+const ORDERS = ['opened', 'name', 'in use', 'reserved', 'OOM'] as const
+export type Order = (typeof ORDERS)[number]
+
+const FIGURES: Readonly<Partial<Record<Order, (pool: ServedStats) => number>>> = {
+  'in use': ({ stats }) => stats.liveBytes,
+  reserved: ({ stats }) => stats.reservedBytes,
+  OOM: ({ outOfMemory }) => outOfMemory,
+}
+
+function ordered(pools: readonly ServedStats[], order: Order): readonly ServedStats[] {
+  if (order === 'name') return pools.toSorted((a, b) => (a.name < b.name ? -1 : 1))
+  const figure = FIGURES[order]
+  return figure === undefined ? pools : pools.toSorted((a, b) => figure(b) - figure(a))
+}
+
 const SWITCHES: Readonly<Record<string, keyof Shown>> = { t: 'tags', s: 'streams', l: 'live', '?': 'keys' }
 const STEPS: Readonly<Record<string, number>> = { up: -1, k: -1, down: 1, j: 1, pageUp: -10, pageDown: 10 }
 
@@ -76,6 +92,7 @@ export class TopModel {
   snapshots: ServedSnapshots | null = null
   shown: Shown = { tags: true, streams: false, live: false, keys: false }
   isPaused = false
+  order: Order = 'opened'
   /** whether the details of the selected pool fill the screen */
   isDetailed = false
   /** the first line of the details that is shown; the picture sets it back if there are fewer */
@@ -93,7 +110,7 @@ export class TopModel {
   }
 
   get pools(): readonly ServedStats[] {
-    return this.stats?.pools ?? []
+    return ordered(this.stats?.pools ?? [], this.order)
   }
 
   /** The place of the selected pool: the first one if it is closed, or none was selected. */
@@ -107,6 +124,7 @@ export class TopModel {
   press(key: string): void {
     const step = STEPS[key]
     if (key === 'p') this.isPaused = !this.isPaused
+    else if (key === 'o') this.order = ORDERS[(ORDERS.indexOf(this.order) + 1) % ORDERS.length]
     else if (key in SWITCHES) this.shown = { ...this.shown, [SWITCHES[key]]: !this.shown[SWITCHES[key]] }
     else if (key === 'enter' || key === 'escape') {
       this.isDetailed = key === 'enter' && !this.isDetailed

@@ -96,6 +96,33 @@ describe('the picture', () => {
     assert.equal(hasNone[1], 'no pool is open now')
   })
 
+  test('orders the pools by name and by figures, marks the column, and keeps the selected pool', () => {
+    const stats = tenPools()
+    const model = new TopModel()
+    const figures = (index: number) => ({ liveBytes: ((index * 3) % 10) * MiB, reservedBytes: (100 - index) * MiB })
+    const pools = stats.pools.map((pool, index) => ({ ...pool, stats: { ...pool.stats, ...figures(index) } }))
+    model.add({ ...stats, pools: pools.toReversed() })
+    for (let step = 0; step < 2; step++) model.press('down')
+    const seen: string[] = []
+    for (let step = 0; step < 6; step++) {
+      const lines = screenLines(model, 100, 24, { LC_ALL: 'C' }).map(plainText)
+      const rows = lines.filter(line => /^[> ][ !]pool-\d/.test(line))
+      const marked = /\*(\w+( use)?)/.exec(lines.find(line => line.includes('to 100 MiB'))!)?.[1] ?? ''
+      seen.push(`${marked} ${rows.map(line => line[7]).join('')}`)
+      assert.equal(rows.filter(line => line.startsWith('> pool-7')).length, 1)
+      model.press('o')
+    }
+    const opened = ' 9876543210'
+    assert.deepEqual(seen, [
+      opened,
+      'pool 0123456789',
+      'in use 3692581470',
+      'reserved 0123456789',
+      'OOM 3987654210',
+      opened,
+    ])
+  })
+
   test('shows the details of the selected pool by Enter, and scrolls them', () => {
     const model = new TopModel()
     model.add(tenPools())

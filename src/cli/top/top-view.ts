@@ -19,6 +19,7 @@ export const KEYS: readonly string[] = [
   'q quit',
   'arrows select',
   'Enter details',
+  'o order',
   's streams',
   't tags',
   'l live',
@@ -75,7 +76,10 @@ export function onceLines(stats: ProcessStats, columns: number, env: NodeJS.Proc
   history.add(stats)
   const shown = { tags: true, streams: false, live: false, keys: false }
   const { pools } = stats
-  const table = pools.length < 2 ? [] : [...flow(sumSpans(pools), width), ...tableLines(pools, null, history, width)]
+  const table =
+    pools.length < 2
+      ? []
+      : [...flow(sumSpans(pools), width), ...tableLines(pools, null, { history, order: 'opened' }, width)]
   const details = pools.flatMap(pool => [[], ...poolLines(pool, { history, shown, snapshots: null }, width)])
   const none = pools.length === 0 ? [[span('no pool is open now')]] : []
   const head = flow([span('cuda-mempool top'), ...headSpans(stats)], width)
@@ -135,11 +139,11 @@ function keyLines({ shown }: TopModel, width: number): Line[] {
 }
 
 function tableAndDetails(model: TopModel, width: number, room: number): Line[] {
-  const { pools, selection, history } = model
+  const { pools, selection } = model
   if (pools.length === 0) return []
   const most = Math.max(1, room - 1)
   const first = Math.max(0, Math.min(selection - Math.floor(most / 2), pools.length - most))
-  const table = tableLines(pools, { first, most, selection }, history, width)
+  const table = tableLines(pools, { first, most, selection }, model, width)
   const left = room - table.length - 1
   if (left < LEAST_DETAILS) return table.slice(0, room)
   const details = poolLines(pools[selection], model, width)
@@ -164,16 +168,22 @@ interface Window {
 }
 
 /** A line for each pool, with bars of one scale. */
-function tableLines(pools: readonly ServedStats[], window: Window | null, history: History, width: number): Line[] {
+function tableLines(
+  pools: readonly ServedStats[],
+  window: Window | null,
+  { history, order }: Pick<TopModel, 'history' | 'order'>,
+  width: number,
+): Line[] {
   const { first, most, selection } = window ?? { first: 0, most: pools.length, selection: -1 }
   const longest = Math.max(...pools.map(({ name }) => name.length), LEAST_NAME)
   const nameWidth = Math.min(longest, Math.max(LEAST_NAME, Math.floor(width / 5)))
   const { columns, barWidth } = columnsIn(width - nameWidth - 3)
   const whole = Math.max(1, ...pools.map(({ stats }) => Math.max(stats.peakReservedBytes, stats.reservedBytes)))
   const isPart = most < pools.length
-  const title = isPart ? `${first + 1}-${Math.min(pools.length, first + most)} of ${pools.length}` : 'pool'
+  const part = isPart ? `${first + 1}-${Math.min(pools.length, first + most)} of ${pools.length}` : 'pool'
+  const title = titleOf(part, order === 'name')
   const scale = `to ${shortBytes(whole)}`.slice(0, barWidth).padEnd(barWidth)
-  const titles = columns.map(column => column.title.padStart(column.width)).join('')
+  const titles = columns.map(column => titleOf(column.title, column.title === order).padStart(column.width)).join('')
   const rows = pools.slice(first, first + most).map((pool, index): Line => {
     const isSelected = first + index === selection
     const isNews = history.sinceRefusal(pool.name) < NEWS_MS
@@ -192,6 +202,11 @@ function tableLines(pools: readonly ServedStats[], window: Window | null, histor
     ]
   })
   return [[span(`  ${title.padEnd(nameWidth)} ${scale}${titles}`, 'quiet')], ...rows]
+}
+
+/** The title of a column, marked if the table is in its order. */
+function titleOf(title: string, isOrder: boolean): string {
+  return isOrder ? `*${title}` : title
 }
 
 /** The columns that leave room for the bars, and that room. */
