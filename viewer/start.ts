@@ -15,6 +15,7 @@ import { Holders } from './views/holders.js'
 import { NO_ZOOM } from './views/icicle.js'
 import { Pictures } from './views/pictures.js'
 import { RangeFigures } from './views/range-figures.js'
+import { Ranks } from './views/ranks.js'
 import { StepBars } from './views/steps.js'
 import { Summary } from './views/summary.js'
 import { Toolbar } from './views/toolbar.js'
@@ -50,6 +51,7 @@ async function show(data: PageData): Promise<void> {
   }
   followTheme(page)
   new Summary(page)
+  new Ranks(page)
   if (data.difference !== undefined) new Difference(page, data.difference)
   new FailurePanel(page)
   const pictures = new Pictures(page)

@@ -306,6 +306,32 @@ describe('the page of a recording', { skip: skipReason }, () => {
     await page.context().close()
   })
 
+  test('shows several recordings over each other, and opens one by a click on its curve or its name', async () => {
+    const path = join(folder, 'ranks.html')
+    const reported = [mlp, oom, leak].map((trace, i) => ({ trace, replay: null, tuned: null, tab: `rank${i}` }))
+    writeFileSync(path, pageOf(reported))
+    const page = await show(path, false)
+    assert.match(await text(page, '#ranks-text'), /^Of 3 recordings rank1 ran out of memory\..*rank1 differs most/)
+    assert.match(await text(page, '.bars button >> nth=0'), /^rank1$/)
+    assert.equal(await page.locator('#ranks polyline').count(), 3)
+    assert.deepEqual(
+      await page
+        .locator('.plot button')
+        .allTextContents()
+        .then(names => names.sort()),
+      ['rank0', 'rank1', 'rank2'],
+    )
+    await page.locator('#ranks polyline').last().dispatchEvent('click')
+    await idle(page)
+    assert.equal((await state(page)).recording, 1)
+    await page.click('.plot button >> text=rank2')
+    await idle(page)
+    assert.equal((await state(page)).recording, 2)
+    assert.deepEqual(await violations(page), [])
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
   test('compares two recordings by call stack, in words, curves and signed bars', async () => {
     const holding = (blocks: readonly (readonly [name: string, mebibytes: number])[], file: string) => {
       const builder = new TraceBuilder()

@@ -17,6 +17,7 @@ export const POLICIES = ['recorded', 'cuda-mempool']
 
 /** The state of a page, as it tells it. */
 export interface Shown {
+  readonly recording: number
   readonly cursor: number
   readonly from: number
   readonly to: number

@@ -1,4 +1,4 @@
-// The verdict, the policies beside each other, and the recordings beside each other.
+// The verdict, and the policies beside each other.
 
 import { fileName } from '../../src/core/base/shown-text.js'
 import { policyColour } from '../../src/recordings/picture/drawing/theme.js'
@@ -45,7 +45,6 @@ export class Summary implements ViewPart {
     // A section without figures belongs to the end.
     byId(outside.isKnown ? 'failure' : 'events-section').after(byId('outside-section'))
     this.showPolicies()
-    this.showRecordings()
   }
 
   private showPolicies(): void {
@@ -84,37 +83,6 @@ export class Summary implements ViewPart {
       element('td', {}, element('span', { class: 'track', 'aria-hidden': 'true' }, bar, least)),
       ...policy.cells.map(text => element('td', {}, text)),
     )
-  }
-
-  private showRecordings(): void {
-    const { page } = this
-    const { recordings } = page.data
-    byId('ranks').hidden = byId('tabs').hidden = recordings.length < 2
-    if (recordings.length < 2) return
-    byId('tabs').replaceChildren(
-      ...recordings.map(({ tab }, i) =>
-        button(tab, () => void page.open(i), {
-          role: 'tab',
-          'aria-selected': String(i === page.state.recording),
-          title: tab,
-        }),
-      ),
-    )
-    const peak = (policies: readonly PagePolicy[]) =>
-      Math.max(0, ...policies.slice(0, 1).map(each => each.peakBytes ?? 0))
-    const most = Math.max(...recordings.map(each => Math.max(each.inUseBytes, peak(each.policies))))
-    const bars = element('div', { class: 'bars' })
-    for (const { tab, policies, inUseBytes } of recordings) {
-      const first = policies[0]
-      const bar = element('i')
-      bar.style.width = `${(peak(policies) / most) * 100}%`
-      bar.style.background = policyColour(first?.policy ?? '', page.theme)
-      const least = element('b')
-      least.style.left = `${(inUseBytes / most) * 100}%`
-      const text = `${formatBytes(inUseBytes)} in use, ${first?.peakBytes == null ? '–' : formatBytes(first.peakBytes)} reserved`
-      bars.append(element('span', {}, tab), element('span', { class: 'track' }, bar, least), element('span', {}, text))
-    }
-    byId('ranks-bars').replaceChildren(bars)
   }
 }
 

@@ -3,6 +3,7 @@
 import { printable, shown } from '../../core/base/shown-text.js'
 import { pictureSvg } from '../../recordings/report/export/svg.js'
 import { answerOf } from '../../recordings/report/page/headline.js'
+import { rankLines } from '../../recordings/report/page/page-ranks.js'
 import { wrapText } from '../../recordings/report/table.js'
 import { excerptOf } from '../../recordings/trace/columns/excerpt.js'
 import { PIPED } from '../../recordings/trace/formats/read-recording.js'
@@ -53,6 +54,12 @@ export async function reportFiles(files: readonly string[], given: ReportArgumen
     printJson(written(path, isSvg ? 'svg' : 'html', traces))
     return STATUS.done
   }
+  if (reported.length > 1)
+    print(style =>
+      rankLines(reported)
+        .map(line => wrapText(line, style.width))
+        .join('\n'),
+    )
   for (const each of reported) {
     print(style => {
       const [first, ...more] = answerOf(each).verdict

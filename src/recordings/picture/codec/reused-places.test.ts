@@ -13,7 +13,7 @@ function eventsOf(bytes: readonly number[], initial: number, ...steps: readonly 
   }
 }
 
-test('a place that a block of the same size left is told by how many were left since', () => {
+test('a place of a freed block of the same size is written as its position', () => {
   const events = eventsOf([512, 512, 512, 1024, 512, 512], 2, -1, 2, 3, -2, 4, 5)
   const place = [7, 9, 9, 9, 9, 2 ** 40]
   const { position, other } = asReused(events, place)
@@ -29,7 +29,7 @@ test('a place that a block of the same size left is told by how many were left s
   }
 })
 
-test('of very many places that one size left, those that were left long ago are written whole', () => {
+test('of very many freed places of a size, old ones are written whole', () => {
   const count = 2000
   const up = Array.from({ length: count }, (_, i) => i)
   const [down, again] = [up.map(i => -i), up.map(i => count + i)]

@@ -1,6 +1,6 @@
-// The places of blocks as positions in lists of freed places. An allocator gives a place that a block left to a later
-// block of the same size, and often the one that became free last. So nearly all places become small numbers, which
-// pack into a fifth of the bytes and less.
+// The places of blocks as positions in lists of freed places. An allocator gives the place of a freed block to a later
+// block of the same size, and often it takes the latest. So nearly all places become small numbers, which pack into a
+// fifth of the bytes and less.
 
 import { Action } from '../../trace/trace.js'
 import type { Picture } from '../picture.js'
@@ -19,7 +19,7 @@ class FreedPlaces {
     else if (list.push(place) > 2 * MOST_POSITION) list.splice(0, MOST_POSITION)
   }
 
-  /** How many places were left since this one, itself counted, or 0 if it is not known; it is in use again. */
+  /** Takes a place out. Its position counts from 1, the latest place; 0 for an unknown one. */
   take(bytes: number, place: number): number {
     const list = this.bySize.get(bytes)
     const index = list?.lastIndexOf(place) ?? -1
@@ -49,7 +49,7 @@ export interface ReusedPlaces {
   readonly other: ArrayLike<number>
 }
 
-/** Writes the place of each block as a position in what blocks of its size left. */
+/** The places of blocks as positions. */
 export function asReused({ action, block, blocks }: BlockEvents, place: ArrayLike<number>) {
   const freed = new FreedPlaces()
   const position = new Uint8Array(blocks.count - blocks.initial)

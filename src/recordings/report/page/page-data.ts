@@ -94,10 +94,24 @@ export interface PageDifference {
   readonly icicle: ChangeIcicle
 }
 
+/** Several recordings beside each other, such as one of each rank. */
+export interface PageRanks {
+  /** sentences about the one that differs most, or one for alike recordings */
+  readonly lines: readonly string[]
+  /** the index of the one that differs most; null for alike ones */
+  readonly first: number | null
+  /** the indices of all: `first`, then by most memory */
+  readonly order: readonly number[]
+  /** by recording: the most bytes in use in each of equal parts of it */
+  readonly curves: readonly (readonly number[])[]
+}
+
 /** The JSON of a page. */
 export interface PageData {
   readonly version: 1
   readonly recordings: readonly PageRecording[]
   /** left out, the recordings are not compared */
   readonly difference?: PageDifference
+  /** left out of one recording, and of two whose difference is shown */
+  readonly ranks?: PageRanks
 }

@@ -47,7 +47,7 @@ function changesOf(stacks: readonly StackDifference[]): StackChange[] {
 }
 
 /** The most bytes in use in each part of a recording. All parts are equal, and have an event. */
-function mostInUse(trace: Trace): number[] {
+export function mostInUse(trace: Trace): number[] {
   const { inUseBytes } = inUseOf(trace)
   const columns = Math.min(COLUMNS, inUseBytes.length)
   return Array.from({ length: columns }, (_, column) => {

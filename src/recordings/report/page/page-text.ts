@@ -19,12 +19,15 @@ import { factsOf, verdictOf } from '../why/out-of-memory-text.js'
 import { answerOf } from './headline.js'
 import { outsideOf } from './outside-text.js'
 import type { PageData, PageDifference, PageFailure, PageRecording } from './page-data.js'
+import { pageRanks } from './page-ranks.js'
 import { remediesOf } from './remedies.js'
 import { MOST_EVENTS_WITH_ALL, type ReportedTrace } from './reported-trace.js'
 
 /** All data of a page but its pictures. */
 export function pageData(recordings: readonly ReportedTrace[], difference?: PageDifference): PageData {
-  return { version: 1, recordings: recordings.map(pageRecording), ...(difference === undefined ? {} : { difference }) }
+  const compared =
+    difference !== undefined ? { difference } : recordings.length > 1 ? { ranks: pageRanks(recordings) } : {}
+  return { version: 1, recordings: recordings.map(pageRecording), ...compared }
 }
 
 /** The words of a page about a trace, and about its replay. */
