@@ -73,12 +73,13 @@ export class Session implements Handlers {
     return {
       events,
       spanUs: timeUs[events - 1] ?? 0,
-      timeUs,
+      // A copy: the answer takes it away.
+      timeUs: timeUs.slice(),
       allocations: blocks.count - blocks.initial,
       peakEvent: live.peakEvent,
       peakBytes: live.peakBytes,
       steps,
-      failures: Int32Array.from(action.keys()).filter(event => action[event] === Action.outOfMemory),
+      failures: failuresIn(action),
       policies: policies.map(each => ({
         policy: each.policy,
         label: each.label,
@@ -269,6 +270,15 @@ export class Session implements Handlers {
       runs: maps.map(({ policy }) => runsOf(this.policy(policy), block, bytes[block])),
     }
   }
+}
+
+/** The events of failed requests. */
+function failuresIn(action: Uint8Array): Int32Array {
+  const failures: number[] = []
+  for (let at = action.indexOf(Action.outOfMemory); at >= 0; at = action.indexOf(Action.outOfMemory, at + 1)) {
+    failures.push(at)
+  }
+  return Int32Array.from(failures)
 }
 
 /** The first event after each step. */

@@ -20,9 +20,13 @@ scope.onmessage = async ({ data: { id, name, asked } }) => {
   }
 }
 
-/** Large answers move to the page without a copy. Columns of the picture itself stay. */
+/** Large answers move to the page without a copy, which would block it. Columns of the picture itself stay. */
 function buffersOf(answer: unknown): Transferable[] {
-  if (typeof answer !== 'object' || answer === null || !('stacked' in answer)) return []
-  const { stacked, maps } = answer as { stacked: Uint32Array; maps: Uint32Array[] }
-  return [stacked.buffer as ArrayBuffer, ...maps.map(each => each.buffer as ArrayBuffer)]
+  if (typeof answer !== 'object' || answer === null) return []
+  const {
+    timeUs,
+    stacked,
+    maps = [],
+  } = answer as { timeUs?: Float64Array; stacked?: Uint32Array; maps?: Uint32Array[] }
+  return [timeUs, stacked, ...maps].flatMap(each => (each === undefined ? [] : [each.buffer as ArrayBuffer]))
 }
