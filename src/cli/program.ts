@@ -197,6 +197,7 @@ program
 program
   .command('top')
   .description('watch the pools of a running process, which serve(pool) or CUDA_MEMPOOL_SERVE=1 makes watchable')
+  .addHelpText('after', '\nKeys: o orders the pools by name, in use, reserved or OOM; ? shows all keys.')
   .argument('[process]', 'process id, or path of its socket; default the only process that is served', fileName)
   .option('--once', 'print the figures once and end; the same without a terminal')
   .option('--json', 'print the figures once as one JSON object')
