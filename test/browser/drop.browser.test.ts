@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import type { Browser, Page } from 'playwright-core'
 import type { PageData } from '../../src/recordings/report/page/page-data.js'
-import { pageRecording } from '../../src/recordings/report/page/page-text.js'
+import { pageData } from '../../src/recordings/report/page/page-text.js'
 import { reportedTrace, tabsOf } from '../../src/recordings/report/page/reported-trace.js'
 import { readRecordings } from '../../src/recordings/trace/formats/read-recording.js'
 import { replayDevices } from '../../src/recordings/trace/replay-devices.js'
@@ -54,7 +54,7 @@ describe('the page without data', { skip: skipReason }, () => {
     const traces = files.flatMap(file => readRecordings(file, { name: file.split('/').at(-1)! }))
     const tabs = tabsOf(traces)
     const reported = traces.map((trace, i) => reportedTrace(trace, replayDevices(trace), tabs[i]))
-    return JSON.parse(JSON.stringify({ version: 1, recordings: (await Promise.all(reported)).map(pageRecording) }))
+    return JSON.parse(JSON.stringify(pageData(await Promise.all(reported))))
   }
 
   test('has the same verdicts, figures and advice as Node, without a request', async () => {

@@ -1,4 +1,4 @@
-// Several recordings beside each other: what tells one from the others, the bytes in use of all over their runs, and
+// Several recordings beside each other: sentences about their differences, the bytes in use of all over their runs, and
 // their peaks. A click on a curve or a name opens that recording.
 
 import { policyColour } from '../../src/recordings/picture/drawing/theme.js'
@@ -36,7 +36,7 @@ export class Ranks {
     byId('ranks-bars').replaceChildren(...picture, this.bars(ranks?.order ?? [...recordings.keys()]))
   }
 
-  /** The curves over each other; those of the one that differs most and of the open one lie on top. */
+  /** The curves over each other; that of the outlier and that of the open one lie on top. */
   private overlay({ curves, first }: PageRanks): HTMLElement {
     const most = curves.reduce((top, curve) => Math.max(top, ...curve), 1)
     const svg = document.createElementNS(SVG, 'svg')
@@ -84,7 +84,7 @@ export class Ranks {
     return line
   }
 
-  /** Of many lines only two need colours: the one that differs most, and the open one. */
+  /** Of many lines only two need colours: the outlier, and the open recording. */
   private colourOf(recording: number): string {
     const { page } = this
     if (recording === page.data.ranks?.first) return page.theme.alarm
@@ -117,7 +117,7 @@ export class Ranks {
   }
 }
 
-/** What the first policy, which is the recorded one, took from the device. */
+/** The most that the first policy, the recorded one, took from the device. */
 function reservedOf({ policies }: PageRecording): number | null {
   return policies[0]?.peakBytes ?? null
 }

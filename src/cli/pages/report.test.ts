@@ -133,7 +133,10 @@ describe('cuda-mempool report', () => {
     const page = join(first.own, 'ranks.html')
     const { status, stdout } = report(first.file, second.file, '--policy', 'recorded', '-o', page)
     assert.equal(status, 0)
-    assert.match(stdout, /^rank0\.pickle\.gz: PyTorch .*\nrank0\.pickle\.gz \(2\): PyTorch/)
+    assert.match(
+      stdout,
+      /^The 2 recordings are alike: .* reserved\.\nrank0\.pickle\.gz: PyTorch .*\nrank0\.pickle\.gz \(2\): PyTorch/,
+    )
     const { recordings } = dataOf(readFileSync(page, 'utf8'))
     assert.deepEqual(
       recordings.map(({ tab }) => tab),

@@ -96,9 +96,9 @@ export interface PageDifference {
 
 /** Several recordings beside each other, such as one of each rank. */
 export interface PageRanks {
-  /** sentences about the one that differs most, or one for alike recordings */
+  /** sentences about the recording that differs most, or a sentence for alike ones */
   readonly lines: readonly string[]
-  /** the index of the one that differs most; null for alike ones */
+  /** the index of the recording that differs most; null for alike ones */
   readonly first: number | null
   /** the indices of all: `first`, then by most memory */
   readonly order: readonly number[]

@@ -23,22 +23,19 @@ test('the rank that differs most is named first, with its peaks and its call sit
   ]
   const { lines, first, order, curves } = pageRanks(ranks)
   assert.deepEqual(lines, [
-    'Of 4 recordings r2 differs most: at most 250 MiB in use, 150 % more than the one in the middle, r3 (100 MiB). At most 400 MiB reserved, 81.8 % more.',
+    'Of 4 recordings r2 differs most: at most 250 MiB in use, 150 % more than the median, r3 (100 MiB). At most 400 MiB reserved, 81.8 % more.',
     'By call site, at the peaks, most is +150 MiB: train.py:20 batch (new).',
   ])
   assert.deepEqual([first, order], [2, [2, 3, 1, 0]])
   assert.deepEqual(curves[2], [100 * MiB, 250 * MiB])
 })
 
-test('of two recordings the one is compared with the other, and a rank may have less', () => {
+test('of two recordings each is compared with the other, and a rank may have less', () => {
   assert.deepEqual(rankLines([rank('r0', 300, LOAD), rank('r1', 200, LOAD)]), [
     'Of 2 recordings r0 differs most: at most 300 MiB reserved, 50.0 % more than r1 (200 MiB). At most 100 MiB in use, 0.0 % more.',
   ])
   const [line] = rankLines([rank('r0', 100, LOAD), rank('r1', 200, LOAD), rank('r2', 201, LOAD)])
-  assert.match(
-    line,
-    /^Of 3 recordings r0 differs most: at most 100 MiB reserved, 50\.0 % less than the one in the middle, r1/,
-  )
+  assert.match(line, /^Of 3 recordings r0 differs most: at most 100 MiB reserved, 50\.0 % less than the median, r1/)
 })
 
 test('recordings without a difference that counts are alike, and a failed one is named', () => {

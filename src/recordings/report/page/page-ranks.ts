@@ -1,4 +1,4 @@
-// The recordings of a page beside each other, such as one of each rank of a job: which one differs most, and how.
+// The recordings of a page beside each other, such as one of each rank of a job: how far each is from the median.
 
 import { formatBytes } from '../../../core/base/bytes.js'
 import { shortened } from '../../../core/base/shown-text.js'
@@ -22,12 +22,12 @@ interface Figure {
 const IN_USE: Figure = { name: 'in use', of: trace => trace.peakRequestedBytes }
 const RESERVED: Figure = { name: 'reserved', of: trace => trace.recordedPeakReservedBytes ?? 0 }
 
-/** A recording and the one in the middle, by the figure in which they differ. */
+/** A recording and the median recording, by the figure in which they differ. */
 interface Apart {
   readonly rank: Rank
   readonly middle: Rank
   readonly figure: Figure
-  /** the difference as a share of the middle */
+  /** the difference as a share of the median */
   readonly share: number
 }
 
@@ -44,7 +44,7 @@ export function pageRanks(ranks: readonly Rank[]): PageRanks {
   }
 }
 
-/** Sentences about the recording that differs most from the one in the middle. */
+/** Sentences about the recording that differs most from the median. */
 export function rankLines(ranks: readonly Rank[]): string[] {
   const apart = mostApart(ranks)
   return [
@@ -53,7 +53,7 @@ export function rankLines(ranks: readonly Rank[]): string[] {
   ]
 }
 
-/** Which ones ran out of memory, if others did not. */
+/** The recordings that ran out of memory, if others did not. */
 function failedLine(ranks: readonly Rank[]): string[] {
   const failed = ranks.filter(hasFailed)
   if (failed.length === 0 || failed.length === ranks.length) return []
@@ -62,7 +62,7 @@ function failedLine(ranks: readonly Rank[]): string[] {
 }
 
 function apartLine({ rank, middle, figure, share }: Apart, count: number): string {
-  const than = count === 2 ? shortened(middle.tab) : `the one in the middle, ${shortened(middle.tab)}`
+  const than = count === 2 ? shortened(middle.tab) : `the median, ${shortened(middle.tab)}`
   const other = figure === IN_USE ? RESERVED : IN_USE
   const otherShare = shareOf(rank, middle, other)
   const also = otherShare === null ? '' : ` At most ${peakText(rank, other)}, ${shareText(otherShare)}.`
@@ -70,7 +70,7 @@ function apartLine({ rank, middle, figure, share }: Apart, count: number): strin
   return `Of ${formatCount(count)} recordings ${shortened(rank.tab)} differs most: at most ${peakText(rank, figure)}, ${compared}.${also}`
 }
 
-/** The recording that is farthest from the one in the middle; of those that ran out of memory if some did. */
+/** The recording that is farthest from the median; of those that ran out of memory if some did. */
 function mostApart(ranks: readonly Rank[]): Apart | null {
   return farthest(ranks.filter(hasFailed), ranks) ?? farthest(ranks, ranks)
 }
