@@ -106,6 +106,34 @@ test('of very many call stacks an icicle has those that hold most, and the other
   )
 })
 
+test('rows have the groups with most bytes, and those that only an earlier moment holds behind them', () => {
+  const colouring = colouringOf(live, 'size')
+  const bytesOf = (event: number) => {
+    const sums = new Map<number, number>()
+    for (const block of live.at(event)) {
+      const group = colouring.group[block]
+      sums.set(group, (sums.get(group) ?? 0) + mlp.blocks.bytes[block])
+    }
+    return sums
+  }
+  const [event, before] = [mlp.events - 1, live.peakEvent]
+  const [held, earlier] = [bytesOf(event), bytesOf(before)]
+  const { rows, groups } = holderRows(mlp, colouring, live.at(event), live.at(before), 1000)
+  assert.equal(groups, new Set([...held.keys(), ...earlier.keys()]).size)
+  assert.equal(rows.length, groups)
+  assert.ok(groups > held.size, 'some are gone')
+  for (const { group, bytes, grown } of rows) {
+    assert.deepEqual([bytes, bytes - grown], [held.get(group) ?? 0, earlier.get(group) ?? 0])
+  }
+  const order = rows.map(({ bytes, grown }) => [bytes, bytes - grown])
+  assert.deepEqual(
+    order,
+    order.toSorted(([a, aBefore], [b, bBefore]) => b - a || (a === 0 ? bBefore - aBefore : 0)),
+  )
+  const few = holderRows(mlp, colouring, live.at(event), live.at(before), 2)
+  assert.deepEqual([few.groups, few.rows], [groups, rows.slice(0, 2)])
+})
+
 test('the legend has the groups with most bytes at the peak, at most eight, and the others as one', () => {
   const { legend } = colouringOf(live, 'stack')
   assert.ok(legend.length <= 9 && legend.length > 2)

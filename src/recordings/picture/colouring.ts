@@ -1,6 +1,7 @@
 // The colours of blocks. The eight groups with most bytes at the peak have their own, since a legend of eight can be
 // read.
 
+import { firstIndex } from '../../core/base/binary-search.js'
 import { formatBytes } from '../../core/base/bytes.js'
 import { siteFrames } from '../trace/frames/call-sites.js'
 import { lifetimeNames, lifetimeOf } from './block-lives.js'
@@ -55,7 +56,7 @@ export function colouringOf(live: LiveBlocks, grouping: Grouping): Colouring {
   const atPeak = new Float64Array(count)
   for (const block of live.at(live.peakEvent)) atPeak[group[block]] += picture.blocks.bytes[block]
   const cellOfGroup = new Uint8Array(count).fill(Cell.rest)
-  const shown = isOrdered ? Array.from({ length: Math.min(COLOURS, count) }, (_, i) => i) : mostOf(atPeak)
+  const shown = isOrdered ? Array.from({ length: Math.min(COLOURS, count) }, (_, i) => i) : mostOf(atPeak, COLOURS)
   shown.forEach((each, i) => {
     cellOfGroup[each] = Cell.first + i
   })
@@ -80,17 +81,19 @@ export function colouringOf(live: LiveBlocks, grouping: Grouping): Colouring {
   return { grouping, isScale: grouping === 'age', group, cellOf, cellOfGroup, legend, labelOf }
 }
 
-/** The groups with most bytes, at most one for each colour. */
-function mostOf(bytes: Float64Array): number[] {
-  const most: number[] = []
+/** The groups with most bytes, at most `most`: of a million groups that takes a fraction of the time of sorting. */
+export function mostOf(bytes: Float64Array, most: number): number[] {
+  const found: number[] = []
   for (let group = 0; group < bytes.length; group++) {
-    if (bytes[group] === 0 || (most.length === COLOURS && bytes[group] <= bytes[most[COLOURS - 1]])) continue
-    let at = most.length
-    while (at > 0 && bytes[most[at - 1]] < bytes[group]) at--
-    most.splice(at, 0, group)
-    most.length = Math.min(most.length, COLOURS)
+    if (bytes[group] === 0 || (found.length === most && bytes[group] <= bytes[found[most - 1]])) continue
+    found.splice(
+      firstIndex(found.length, at => bytes[found[at]] < bytes[group]),
+      0,
+      group,
+    )
+    found.length = Math.min(found.length, most)
   }
-  return most
+  return found
 }
 
 interface Groups {

@@ -3,7 +3,7 @@
 import { formatBytes } from '../../core/base/bytes.js'
 import { lifetimeNames, lifetimeOf } from './block-lives.js'
 import { Cell } from './cells.js'
-import type { Colouring } from './colouring.js'
+import { type Colouring, mostOf } from './colouring.js'
 import { Icicle, type IcicleBoxes, keyOf, type Step } from './drawing/icicle.js'
 import type { Picture, PictureFrame } from './picture.js'
 import { callsOf, callText, linesOf } from './stack-text.js'
@@ -27,34 +27,28 @@ export function holderRows(
   before: Int32Array | null,
   most: number,
 ): { rows: HolderRow[]; groups: number } {
-  const sums = new Map<number, { bytes: number; blocks: number; before: number }>()
-  const entry = (block: number) => {
-    const group = colouring.group[block]
-    let sum = sums.get(group)
-    if (sum === undefined) {
-      sum = { bytes: 0, blocks: 0, before: 0 }
-      sums.set(group, sum)
-    }
-    return sum
-  }
+  const { group, cellOfGroup, labelOf } = colouring
+  const [bytes, earlier] = [new Float64Array(cellOfGroup.length), new Float64Array(cellOfGroup.length)]
+  const count = new Int32Array(cellOfGroup.length)
   for (const block of list) {
-    const sum = entry(block)
-    sum.bytes += blocks.bytes[block]
-    sum.blocks++
+    bytes[group[block]] += blocks.bytes[block]
+    count[group[block]]++
   }
-  if (before !== null) for (const block of before) entry(block).before += blocks.bytes[block]
-  const rows = [...sums]
-    .sort(([, a], [, b]) => b.bytes - a.bytes || b.before - a.before)
-    .slice(0, most)
-    .map(([group, sum]) => ({
-      group,
-      label: colouring.labelOf(group),
-      cell: colouring.cellOfGroup[group],
-      bytes: sum.bytes,
-      blocks: sum.blocks,
-      grown: before === null ? 0 : sum.bytes - sum.before,
-    }))
-  return { rows, groups: sums.size }
+  for (const block of before ?? []) earlier[group[block]] += blocks.bytes[block]
+  const held = mostOf(bytes, most)
+  const gone = mostOf(
+    earlier.map((each, i) => (count[i] === 0 ? each : 0)),
+    most - held.length,
+  )
+  const rows = [...held, ...gone].map(each => ({
+    group: each,
+    label: labelOf(each),
+    cell: cellOfGroup[each],
+    bytes: bytes[each],
+    blocks: count[each],
+    grown: before === null ? 0 : bytes[each] - earlier[each],
+  }))
+  return { rows, groups: earlier.reduce((sum, each, i) => sum + (each > 0 || count[i] > 0 ? 1 : 0), 0) }
 }
 
 /** Call stacks of an icicle with calls of their own: so many, 20 calls deep, take about half a second. */
