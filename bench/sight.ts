@@ -1,5 +1,5 @@
-// How large a page of a recording is, how long it takes to make and to open, and how long its frames take while
-// zooming. The pages are opened in Debian's Chromium, which draws in software.
+// How large a page of a recording is, how long it takes to make and to open, how long its frames take while zooming,
+// and for how long it is blocked. The pages are opened in Debian's Chromium, which draws in software.
 // Run: node dist/bench/sight.js [--smoke] [--save DIR]
 
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
@@ -19,8 +19,8 @@ import { benchmark, optionsOf } from './options.js'
 
 const values = optionsOf(benchmark('how large and how fast a page of a recording is'))
 const RECORDING = 'traces/gpt2-train-varlen.pickle.gz'
-/** So often repeated, the recording has a million allocations. */
-const ROUNDS = values.smoke ? 1 : 44
+/** So often repeated, the recording has a million allocations, and five million. */
+const [ROUNDS, MOST_ROUNDS] = values.smoke ? [1, 2] : [44, 219]
 const OPENINGS = values.smoke ? 1 : 5
 const KEYS = values.smoke ? 2 : 60
 const SHOWN: readonly Policy[] = ['recorded', 'cuda-mempool']
@@ -48,24 +48,29 @@ function repeated(trace: Trace, rounds: number): Trace {
 }
 
 async function made(trace: Trace, policies: readonly Policy[]) {
-  const start = performance.now()
+  const [start, cpu] = [performance.now(), process.cpuUsage()]
   const report = await replay(trace, replayDevices(trace), { policies, placements: true })
   const replayed = performance.now()
   const page = reportPage(trace, { replay: report })
-  return { page, replayMs: replayed - start, pageMs: performance.now() - replayed }
+  const { user, system } = process.cpuUsage(cpu)
+  return { page, replayMs: replayed - start, pageMs: performance.now() - replayed, cpuMs: (user + system) / 1000 }
 }
 
 async function opened(browser: Browser, path: string) {
   const page = await browser.newPage({ viewport: { width: 1400, height: 900 } })
+  await page.addInitScript(`globalThis.tasks = [0]
+    new PerformanceObserver(list => { for (const { duration } of list.getEntries()) tasks.push(duration) })
+      .observe({ type: 'longtask' })`)
   const start = performance.now()
   await page.goto(`file://${path}`)
   await page.waitForFunction('globalThis.cudaMempoolPage')
   await page.evaluate('cudaMempoolPage.idle()')
   const firstMs = performance.now() - start
-  const { frames, sharp } = (await page.evaluate(`(async () => {
-    const press = i => document.dispatchEvent(new KeyboardEvent('keydown', { key: i % 20 < 10 ? '+' : '-' }))
+  const { frames, sharp, cursor, blockedMs } = (await page.evaluate(`(async () => {
+    const type = key => document.dispatchEvent(new KeyboardEvent('keydown', { key }))
+    const press = i => type(i % 20 < 10 ? '+' : '-')
     const frame = () => new Promise(resolve => requestAnimationFrame(resolve))
-    const [frames, sharp] = [[], []]
+    const [frames, sharp, cursor] = [[], [], []]
     for (let i = 0; i < ${KEYS}; i++) {
       const start = performance.now()
       press(i)
@@ -78,10 +83,16 @@ async function opened(browser: Browser, path: string) {
       await cudaMempoolPage.idle()
       sharp.push(performance.now() - start)
     }
-    return { frames, sharp }
-  })()`)) as { frames: number[]; sharp: number[] }
+    for (let i = 0; i < ${KEYS}; i++) {
+      const start = performance.now()
+      type(i % 2 === 0 ? 'ArrowLeft' : 'ArrowRight')
+      await cudaMempoolPage.idle()
+      cursor.push(performance.now() - start)
+    }
+    return { frames, sharp, cursor, blockedMs: Math.max(...tasks) }
+  })()`)) as { frames: number[]; sharp: number[]; cursor: number[]; blockedMs: number }
   await page.close()
-  return { firstMs, frames, sharp }
+  return { firstMs, frames, sharp, cursor, blockedMs }
 }
 
 const folder = mkdtempSync(join(os.tmpdir(), 'cuda-mempool-bench-'))
@@ -101,29 +112,33 @@ try {
     await browser.close()
   } else console.log(skipReason)
   const small = await made(real, SHOWN)
+  const longest = repeated(real, MOST_ROUNDS)
   const figures = {
     recording: { events: real.events, readMs: Math.round(readMs), ...rounded(whole), pageMB: whole.page.length / 1e6 },
     twoPoliciesMBPerMillionEvents: small.page.length / real.events,
-    repeated: {
-      events: long.events,
-      allocations: long.allocations,
-      ...rounded(large),
-      pageMB: large.page.length / 1e6,
-    },
+    repeated: repeatedFigures(long, large),
+    longest: repeatedFigures(longest, await made(longest, SHOWN)),
+    peakResidentMB: Math.round(process.resourceUsage().maxRSS / 1000),
     firstPictureMs: openings.map(({ firstMs }) => Math.round(firstMs)),
     zoomFrameMs: spread(openings.flatMap(({ frames }) => frames)),
     sharpPictureMs: spread(openings.flatMap(({ sharp }) => sharp)),
+    cursorMs: spread(openings.flatMap(({ cursor }) => cursor)),
+    longestTaskMs: openings.map(({ blockedMs }) => Math.round(blockedMs)),
   }
   const machine = { cpu: os.cpus()[0]?.model ?? 'unknown', cores: os.cpus().length, node: process.version }
-  const result = { machine, parameters: { rounds: ROUNDS, openings: OPENINGS, keys: KEYS }, ...figures }
+  const result = { machine, parameters: { rounds: [ROUNDS, MOST_ROUNDS], openings: OPENINGS, keys: KEYS }, ...figures }
   console.log(JSON.stringify(result, null, 2))
   save(values.save, 'host-sight', result)
 } finally {
   rmSync(folder, { recursive: true })
 }
 
-function rounded({ replayMs, pageMs }: { replayMs: number; pageMs: number }) {
-  return { replayMs: Math.round(replayMs), pageMs: Math.round(pageMs) }
+function repeatedFigures({ events, allocations }: Trace, large: Awaited<ReturnType<typeof made>>) {
+  return { events, allocations, ...rounded(large), pageMB: large.page.length / 1e6 }
+}
+
+function rounded({ replayMs, pageMs, cpuMs }: Awaited<ReturnType<typeof made>>) {
+  return { replayMs: Math.round(replayMs), pageMs: Math.round(pageMs), cpuMs: Math.round(cpuMs) }
 }
 
 function spread(times: readonly number[]) {
