@@ -8,6 +8,7 @@ import { Action, type Trace } from '../../trace/trace.js'
 import { TraceBuilder } from '../../trace/trace-builder.js'
 import { traceFigures } from '../../trace/trace-figures.js'
 import { holding } from '../trace-texts.fixture.js'
+import { growthSentence } from '../why/leak-text.js'
 import { answerOf, verdictLines } from './headline.js'
 
 const answerFor = (trace: Trace) => answerOf({ trace, replay: null, tuned: null })
@@ -60,6 +61,9 @@ test('the head says first that memory grows, and where, unless the growth is sma
     'That is a leak, or a cache that is not full yet.'
   assert.equal(keeping(1)[0], grows)
   assert.equal(keeping(8000).at(-1), grows)
+  const unnamed = { site: null, blockBytes: MiB, blocks: 40, bytes: 40 * MiB, firstBytes: null } as never
+  const { text } = growthSentence({ steps: null, stepLeaks: null, sites: [unnamed] })!
+  assert.match(text, /^Memory grows through the whole recording: 40 MiB without a call stack, blocks of 1 MiB\. /)
 })
 
 test('the three places that hold most at the peak are named, and the rest in one row; none without call stacks', () => {

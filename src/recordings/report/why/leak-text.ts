@@ -60,12 +60,12 @@ export function growthSentence({ steps, stepLeaks, sites }: Growth): Grown | nul
   const [leak] = stepLeaks?.sites ?? []
   if (leak !== undefined) {
     const { sites: all } = stepLeaks!
-    const most = `${GROWS_BY_STEPS}: ${rateOf(leak)} at ${nameOf(leak)}`
+    const most = `${GROWS_BY_STEPS}: ${rateOf(leak)} ${atPlace(leak)}`
     return { text: `${most}${beside(all.length)}.`, bytes: bytesOf(all) }
   }
   if (steps !== null) return stepLeaks?.grows ? { text: GROWS_NOWHERE, bytes: 0 } : null
   if (sites.length === 0) return null
-  const most = `${GROWS_ALONG}: ${formatBytes(sites[0].bytes)} at ${nameOf(sites[0])}`
+  const most = `${GROWS_ALONG}: ${formatBytes(sites[0].bytes)} ${atPlace(sites[0])}`
   return { text: `${most}${beside(sites.length)}. ${LEAK_OR_CACHE}`, bytes: bytesOf(sites) }
 }
 
@@ -79,6 +79,10 @@ function bytesOf(sites: readonly SiteBlocks[]): number {
 
 function rateOf({ leftBytes, steps }: StepLeaks['sites'][number]): string {
   return `${formatBytes(leftBytes / steps)} a step`
+}
+
+function atPlace(place: SiteBlocks): string {
+  return place.site === null ? nameOf(place) : `at ${nameOf(place)}`
 }
 
 function nameOf({ site, blockBytes }: SiteBlocks): string {
