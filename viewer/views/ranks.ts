@@ -1,6 +1,7 @@
 // Several recordings beside each other: sentences about their differences, the bytes in use of all over their runs, and
 // their peaks. A click on a curve or a name opens that recording.
 
+import { apart } from '../../src/recordings/picture/drawing/line-ends.js'
 import { policyColour } from '../../src/recordings/picture/drawing/theme.js'
 import type { PageRanks, PageRecording } from '../../src/recordings/report/page/page-data.js'
 import { button, byId, element } from '../elements.js'
@@ -58,13 +59,11 @@ export class Ranks {
     const isNamed = (i: number) => curves.length <= MOST_LABELS || i === data.ranks?.first || i === state.recording
     const ends = curves.map((curve, i) => ({ i, at: 1 - (curve.at(-1) ?? 0) / most })).filter(({ i }) => isNamed(i))
     ends.sort((a, b) => a.at - b.at)
-    let before = -LABEL_SHARE
-    return ends.map(({ i, at }, place) => {
-      const lowest = 1 - (ends.length - 1 - place) * LABEL_SHARE
-      before = Math.min(Math.max(at, before + LABEL_SHARE), lowest)
-      const label = this.opener(i)
-      label.style.top = `${before * 100}%`
-      label.style.color = this.colourOf(i)
+    const wanted = ends.map(({ at }) => at)
+    return apart(wanted, 1, LABEL_SHARE).map((place, k) => {
+      const label = this.opener(ends[k].i)
+      label.style.top = `${place * 100}%`
+      label.style.color = this.colourOf(ends[k].i)
       return label
     })
   }
