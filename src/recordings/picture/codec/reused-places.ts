@@ -22,11 +22,15 @@ class FreedPlaces {
   /** Takes a place out. Its position counts from 1, the latest place; 0 for an unknown one. */
   take(bytes: number, place: number): number {
     const list = this.bySize.get(bytes)
-    const index = list?.lastIndexOf(place) ?? -1
-    if (list === undefined || index < 0 || list.length - index > MOST_POSITION) return 0
-    const position = list.length - index
-    list.splice(index, 1)
-    return position
+    if (list === undefined) return 0
+    const last = Math.max(0, list.length - MOST_POSITION)
+    for (let index = list.length - 1; index >= last; index--) {
+      if (list[index] !== place) continue
+      const position = list.length - index
+      list.splice(index, 1)
+      return position
+    }
+    return 0
   }
 
   /** The place at a position that `take` told. */
