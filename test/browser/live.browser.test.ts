@@ -126,11 +126,11 @@ describe('the live page', { skip: skipReason }, () => {
     assert.deepEqual(await page.evaluate(alarms), [0, 0], 'the limit is far above the curves')
     limited.allocate(32 * MiB)
     await page.waitForSelector(`${card} .legend:not(:has(b:text-is("above the chart")))`)
-    await page.waitForFunction(`${alarms}[1] > 200`) // the limit from left to right
+    await until(page, `${alarms}[1] > 200`) // the limit from left to right
     assert.equal(limited.tryAllocate(65 * MiB), null)
     await page.waitForSelector(`${card} .alarm:has(dt:text-is("out of memory")) dd:text-is("1")`)
-    await page.waitForFunction('document.title === "Out of memory: small 1 · cuda-mempool live"')
-    await page.waitForFunction(`${alarms}[0] > 100`) // the refused request from top to bottom
+    await until(page, 'document.title === "Out of memory: small 1 · cuda-mempool live"')
+    await until(page, `${alarms}[0] > 100`) // the refused request from top to bottom
     assert.equal(await page.locator('.u-legend').count(), 0)
     limited.close()
     assert.deepEqual(problems, [])
@@ -190,7 +190,7 @@ describe('the live page', { skip: skipReason }, () => {
     const target = (await page.evaluate('document.querySelector(":target").ariaLabel')) as string
     assert.equal(target, 'pool pool 8')
     await page.setViewportSize({ width: 390, height: 800 })
-    await page.waitForFunction('document.documentElement.scrollWidth === 390')
+    await until(page, 'document.documentElement.scrollWidth === 390')
     const overview = '(table => table.scrollWidth <= table.clientWidth)(document.querySelector(".overview"))'
     assert.ok(await page.evaluate(overview), 'no column is out of sight')
     for (const { other } of others) other.close()
@@ -208,3 +208,10 @@ describe('the live page', { skip: skipReason }, () => {
     })
   }
 })
+
+/** Waits in the page: its content policy forbids the `eval` by which Playwright looks at an expression again. */
+async function until(page: Page, condition: string): Promise<void> {
+  await page.evaluate(
+    `new Promise(resolve => { const look = () => (${condition} ? resolve() : requestAnimationFrame(look)); look() })`,
+  )
+}

@@ -90,7 +90,7 @@ describe('the command line on Windows', { skip: skipReason }, () => {
     copyFileSync(join(windows, 'run.pickle.gz'), join(windows, 'my runs', 'run ü.pickle.gz'))
     const told = onLinux('why', 'run.pickle.gz').stdout
     for (const path of ['my runs\\run ü.pickle.gz', windowsPath(join(windows, 'my runs', 'run ü.pickle.gz'))]) {
-      const stdout = told.replace('run.pickle.gz', path).replace('report run.pickle.gz', `report "${path}"`)
+      const stdout = told.replace('run.pickle.gz', path).replace('tune run.pickle.gz', `tune "${path}"`)
       assert.deepEqual(onWindows('why', path), { status: 0, stdout, stderr: '' })
     }
     const { stdout, stderr } = onWindows('report', 'my runs\\run ü.pickle.gz')
