@@ -12,6 +12,8 @@ const SVG = 'http://www.w3.org/2000/svg'
 /** The height of a label beside the height of the plot, which is 150 pixels, and how many fit below each other. */
 const LABEL_SHARE = 18 / 150
 const MOST_LABELS = 8
+/** Of lines in one colour, in pixels. */
+const DASHES = ['2 2', '6 3', '10 3 2 3', '1 4']
 
 export class Ranks {
   private shown = ''
@@ -76,6 +78,8 @@ export class Ranks {
     })
     line.setAttribute('points', points.join(' '))
     line.setAttribute('stroke', this.colourOf(recording))
+    if (this.colourOf(recording) === this.page.theme.quiet)
+      line.style.strokeDasharray = DASHES[recording % DASHES.length]
     const title = document.createElementNS(SVG, 'title')
     title.textContent = this.page.data.recordings[recording].tab
     line.append(title)

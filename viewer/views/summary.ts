@@ -33,7 +33,9 @@ export class Summary implements ViewPart {
     byId('device').textContent = device
     const lines = page.info.policies.filter(({ policy }) => hidden.includes(policy)).length
     byId('curves-text').textContent = lines === 0 ? RANGE : `${RANGE}; ${hiddenText(lines)}`
-    byId('verdict').replaceChildren(...verdict.map(line => element('span', {}, line)))
+    // Below what changed between two recordings it is the verdict on one of them.
+    const which = page.data.difference === undefined ? '' : `${'AB'[recording]}: `
+    byId('verdict').replaceChildren(...verdict.map((line, i) => element('span', {}, i === 0 ? which + line : line)))
     byId('held').replaceChildren(
       ...(held === null
         ? []

@@ -12,7 +12,7 @@ const oom = readRecording('traces/oom-retry-2gib.pickle.gz')
 test('the table has the figures of why and tune: the best setting first, and the limit that serves', async () => {
   const report = await tune([oom])
   const { columns, rows } = remediesOf(report)!
-  assert.deepEqual(columns, ['needs', 'fits your 2 GiB', 'with the limit raised'])
+  assert.deepEqual(columns, ['needs', 'fits your 2 GiB to 2.01 GiB', 'with the limit raised'])
   assert.deepEqual(
     rows.map(({ line, cells }) => [line, ...cells]),
     [
@@ -43,6 +43,18 @@ test('the table has the figures of why and tune: the best setting first, and the
     )
   const around = adviceLines(report, true)
   assert.ok(around.length > 0 && around.every(line => advice.includes(line) && !line.startsWith('export')))
+})
+
+test('a setting whose need lies within the range of a limit of the program may fit', async () => {
+  const report = await tune([oom])
+  const [recording] = report.recordings
+  const lastFailure = { ...recording.lastFailure!, capacityBelowBytes: 2300 * MiB }
+  const { columns, rows } = remediesOf({ ...report, recordings: [{ ...recording, lastFailure }] })!
+  assert.equal(columns[1], 'fits your 2 GiB to 2.25 GiB')
+  assert.deepEqual(
+    rows.map(({ cells }) => cells[1]),
+    ['from 2.08 GiB on', 'no: 17 requests fail', 'no: 17 requests fail'],
+  )
 })
 
 test('a capacity that was asked about is the limit, and a setting that fits needs no higher one', async () => {

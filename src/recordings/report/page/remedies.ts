@@ -2,6 +2,7 @@
 // memory it needs, and whether that fits.
 
 import { formatBytes } from '../../../core/base/bytes.js'
+import { isOwnLimit } from '../../trace/tune/ranking.js'
 import type { TuneReport, TuneRun } from '../../trace/tune/tune-report.js'
 import { adviceOf } from '../advice-text.js'
 import { MISSING } from '../number-format.js'
@@ -18,9 +19,11 @@ export function remediesOf(report: TuneReport): PageRemedies | null {
   const isRaised = raisedLimit(recording, report.baseline) !== null
   if (advice.length === 0 && !isRaised) return null
   const { withinBytes } = recording
+  const limitBelow = isOwnLimit(recording) ? (recording.lastFailure?.capacityBelowBytes ?? null) : null
+  const most = limitBelow === null ? '' : ` to ${formatBytes(limitBelow)}`
   const columns = [
     'needs',
-    ...(withinBytes === null ? [] : [`fits your ${formatBytes(withinBytes)}`]),
+    ...(withinBytes === null ? [] : [`fits your ${formatBytes(withinBytes)}${most}`]),
     ...(isRaised ? ['with the limit raised'] : []),
   ]
   const cellsOf = (settings: string) => {
@@ -28,7 +31,7 @@ export function remediesOf(report: TuneReport): PageRemedies | null {
     const limit = raisedLimit(recording, settings)
     return [
       run.leastCapacityBytes === null ? MISSING : formatBytes(run.leastCapacityBytes),
-      ...(withinBytes === null ? [] : [fitsText(run)]),
+      ...(withinBytes === null ? [] : [fitsText(run, limitBelow)]),
       ...(isRaised ? [raisedText(run, limit)] : []),
     ]
   }
@@ -44,8 +47,11 @@ export function remediesOf(report: TuneReport): PageRemedies | null {
   return { columns, rows: rows.slice(0, MOST_ROWS) }
 }
 
-function fitsText({ within }: TuneRun): string {
-  return within?.failures === 0 ? `yes, ${withRetries(within.retries)}` : `no: ${failing(within)}`
+/** A recording tells a range for a limit of the program: from `withinBytes` to below `limitBelow`. */
+function fitsText({ within, leastCapacityBytes }: TuneRun, limitBelow: number | null): string {
+  if (within?.failures === 0) return `yes, ${withRetries(within.retries)}`
+  const mayFit = limitBelow !== null && leastCapacityBytes !== null && leastCapacityBytes < limitBelow
+  return mayFit ? `from ${formatBytes(leastCapacityBytes)} on` : `no: ${failing(within)}`
 }
 
 function raisedText({ within }: TuneRun, limit: RaisedLimit | null): string {
