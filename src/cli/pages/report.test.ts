@@ -64,7 +64,7 @@ describe('cuda-mempool report', () => {
       advice[0].text,
       /^Would have served the last failed request, by replay: PyTorch, default no · .* cuda-mempool maybe · .* maybe: that/,
     )
-    assert.deepEqual(remedies!.columns, ['needs', 'fits your 2 GiB', 'with the limit raised'])
+    assert.deepEqual(remedies!.columns, ['needs', 'fits your 2 GiB to 2.01 GiB', 'with the limit raised'])
     const [{ line, cells }] = remedies!.rows
     assert.equal(line, 'export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True')
     assert.deepEqual(cells, ['2.08 GiB', 'no: 7 requests fail', 'to 2.08 GiB: yes'])

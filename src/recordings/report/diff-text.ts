@@ -43,7 +43,7 @@ export function diffText(before: Trace, after: Trace, style: TextStyle): string 
   const parts = [
     ...sameRunLines(before, after).map(line => wrapText(line, width)),
     ...curves,
-    ...peakLines(before, after, difference).map(line => wrapText(line, width)),
+    wrapText(peakLines(before, after, difference).join(' '), width),
     difference.hasStacks
       ? sitesText(difference, style)
       : wrapText(`Without call stacks in both, only totals can be compared. ${stackHint(after)}`, width),

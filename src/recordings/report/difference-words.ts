@@ -21,7 +21,8 @@ export function sameRunLines(before: Trace, after: Trace): string[] {
 export function peakLines(before: Trace, after: Trace, difference: TraceDifference): string[] {
   const [from, to] = [before.recordedPeakReservedBytes, after.recordedPeakReservedBytes]
   return [
-    [totalsOf('Most in use', difference.peakBytes), momentsOf(difference), ...sameStepOf(before, difference)].join(' '),
+    totalsOf('Most in use', difference.peakBytes),
+    [momentsOf(difference), ...sameStepOf(before, difference)].join(' '),
     ...(from === null || to === null ? [] : [totalsOf('Most reserved', [from, to])]),
   ]
 }
