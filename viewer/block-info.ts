@@ -65,7 +65,8 @@ function addressText(policy: PolicyPicture, block: number, bytes: number): strin
   const runs = runsOf(policy, block, bytes)
   if (runs.length === 0) return policy.policy === 'recorded' ? 'not in the recording' : 'did not place it'
   const first = `0x${addressOf(policy, runs[0]).toString(16)}`
-  return runs.length === 2 ? first : `${first}, and ${runs.length / 2 - 1} more places`
+  const more = runs.length / 2 - 1
+  return more === 0 ? first : `${first}, and ${more} more ${more === 1 ? 'place' : 'places'}`
 }
 
 /** The lines of a stack, the innermost first; of a very deep one the innermost lines and the number of the others. */

@@ -156,7 +156,12 @@ export interface HoldersAnswer {
   readonly under: readonly string[]
 }
 
+/** The blocks that held an address, in order of allocation; none if the policy did not place the block. */
 export interface HistoryAnswer {
+  /** the block whose address it is */
+  readonly first: number
+  /** NaN without blocks */
+  readonly address: number
   readonly total: number
   readonly rows: readonly BlockLine[]
 }
@@ -206,6 +211,10 @@ export interface Requests {
     readonly asked: { readonly from: number; readonly to: number; readonly policy: string | null }
     readonly answer: ListAnswer
   }
-  history: { readonly asked: { readonly block: number; readonly policy: string }; readonly answer: HistoryAnswer }
+  /** The blocks at the address of `first`, or of `block` if `block` never held it. */
+  history: {
+    readonly asked: { readonly block: number; readonly first: number; readonly policy: string }
+    readonly answer: HistoryAnswer
+  }
 }
 export type RequestName = keyof Requests

@@ -17,7 +17,7 @@ import { holderRows, icicleOf } from '../src/recordings/picture/holders.js'
 import { LiveBlocks } from '../src/recordings/picture/live-blocks.js'
 import { type Moments, momentsOf } from '../src/recordings/picture/moments.js'
 import { coloured } from '../src/recordings/picture/patterns.js'
-import { type Picture, type PolicyPicture, runsOf, unitsOf } from '../src/recordings/picture/picture.js'
+import { addressOf, type Picture, type PolicyPicture, runsOf, unitsOf } from '../src/recordings/picture/picture.js'
 import { Pyramid } from '../src/recordings/picture/pyramid.js'
 import { answerOf, historyOf } from '../src/recordings/picture/questions.js'
 import { findBlocks } from '../src/recordings/picture/stack-text.js'
@@ -180,13 +180,18 @@ export class Session implements Handlers {
     }
   }
 
-  history({ block, policy }: Requests['history']['asked']): Requests['history']['answer'] {
+  history({ block, first, policy }: Requests['history']['asked']): Requests['history']['answer'] {
     const { picture } = this.now
-    const found = historyOf(picture, this.policy(policy), block)
+    const placed = this.policy(policy)
+    const walked = historyOf(picture, placed, first)
+    // Another policy may have put them at different addresses.
+    const [of, found] = walked.includes(block) ? [first, walked] : [block, historyOf(picture, placed, block)]
     const own = found.indexOf(block)
     const from = Math.max(0, Math.min(own - MOST_HISTORY / 2, found.length - MOST_HISTORY))
     return {
+      first: of,
       total: found.length,
+      address: addressOf(placed, runsOf(placed, of, picture.blocks.bytes[of])[0]),
       rows: found.slice(from, from + MOST_HISTORY).map(each => blockLine(picture, this.colours, each)),
     }
   }

@@ -53,7 +53,7 @@ describe('a click on the page of a recording', { skip: skipReason }, () => {
     const picture = (await page.locator('#stacked').boundingBox())!
     assert.ok(picture.y + picture.height <= drawer.y + 1, 'the picture is above the drawer')
     assert.match(await text(page, '#block-body'), /PyTorch as recorded0x[0-9a-f]+cuda-mempool0x[0-9a-f]+allocated by/)
-    assert.match(await text(page, '#block-body'), /(blocks|block) lay at its address \(PyTorch/)
+    assert.match(await text(page, '#block-body'), /(blocks|block) held address 0x[0-9a-f]+ \(PyTorch/)
     const outlined = await pixels(page)
     await press(page, 'Escape')
     assert.deepEqual([(await state(page)).pinned, await focused(page)], [null, 'stacked'])
@@ -61,6 +61,53 @@ describe('a click on the page of a recording', { skip: skipReason }, () => {
     const plain = await pixels(page)
     for (const i of outlined.keys()) assert.ok(outlined[i] !== plain[i], `picture ${i}`)
     assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
+  /** A block of 1 MiB, then one over it and the next MiB, then one of that MiB alone; 100 more of both. */
+  function walked() {
+    const builder = new TraceBuilder()
+    const [MiB, base] = [2 ** 20, 2 ** 31]
+    builder.add(Action.segmentAlloc, base, 4 * MiB, 0, 0)
+    for (let i = 0; i < 300; i++) {
+      const [at, size] = [base + (i % 3 === 2 ? MiB : 0), (i % 3 === 1 ? 2 : 1) * MiB]
+      for (const action of [Action.alloc, Action.freeRequested, Action.freeCompleted])
+        builder.add(action, at, size, 0, i)
+    }
+    return builder.build({ file: 'one place' })
+  }
+
+  test('walks the blocks of one address, so that a step back undoes a step on', async () => {
+    const page = await pages.open(walked(), false, '#block=0', ['recorded'])
+    const wanted = /200 blocks held address 0x80000000 \(PyTorch/
+    assert.match(await text(page, '#block-body'), wanted)
+    const steps: (number | null)[] = []
+    for (const step of ['after', 'after', 'after', 'before', 'before', 'before']) {
+      await page.click(`#block-${step}`)
+      await idle(page)
+      steps.push((await state(page)).pinned)
+      assert.match(await text(page, '#block-body'), wanted)
+    }
+    assert.deepEqual(steps, [1, 3, 4, 3, 1, 0])
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
+  test('has the facts of a block at the top of the drawer, beside a long history that scrolls by itself', async () => {
+    const page = await pages.open(walked(), false, '#block=150', ['recorded'])
+    for (const width of [1280, 1440]) {
+      await page.setViewportSize({ width, height: 900 })
+      const tops = await page.locator('#block dt').evaluateAll(all => all.map(each => each.getBoundingClientRect().top))
+      assert.ok(tops.length > 3 && tops.every((top, i) => i === 0 || top - tops[i - 1] < 30), `${tops}`)
+      const [drawer, own] = [(await page.locator('#block').boundingBox())!, page.locator('#block [aria-current]')]
+      assert.equal(await page.evaluate("document.getElementById('block').scrollTop"), 0)
+      assert.equal(
+        await page.evaluate("(b => b.scrollHeight > b.clientHeight)(document.getElementById('block'))"),
+        false,
+      )
+      const { y, height } = (await own.boundingBox())!
+      assert.ok(y > drawer.y && y + height <= drawer.y + drawer.height, 'the list shows the selected block')
+    }
     await page.context().close()
   })
 

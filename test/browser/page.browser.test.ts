@@ -56,7 +56,7 @@ describe('the page of a recording', { skip: skipReason }, () => {
     await page.locator('#stacked').click({ position: { x: box.width / 2, y: box.height * 0.8 } })
     await idle(page)
     assert.notEqual((await state(page)).pinned, null)
-    assert.match(await text(page, '#block'), /blocks? lay at its address|Only this block/)
+    assert.match(await text(page, '#block'), /blocks? held address 0x/)
     assert.deepEqual(problems, [])
     await page.context().close()
   })

@@ -1,4 +1,4 @@
-// The drawer of the selected block: its facts, its call stack, and what lay at its address before and after.
+// The drawer of the selected block: its facts, its call stack, and the blocks that held its address before and after.
 
 import { button, byId, element } from '../elements.js'
 import type { Page } from '../page.js'
@@ -20,6 +20,8 @@ export class BlockDrawer {
   private opener: Element | null = null
   private info: BlockInfo | null = null
   private history: HistoryAnswer | null = null
+  /** the block that was selected first, whose address the steps stay at, and the block that they have reached */
+  private walk: { first: number; at: number } | null = null
 
   constructor(private readonly page: Page) {
     page.onPinned = () => this.showPinned()
@@ -34,18 +36,23 @@ export class BlockDrawer {
     const { page } = this
     const { pinned, maps } = page.state
     if (pinned === null) {
+      this.walk = null
       this.close()
       return
     }
+    if (this.walk?.at !== pinned) this.walk = { first: pinned, at: pinned }
+    const { first } = this.walk
     const policy = maps[0]
     const [info, history] = await Promise.all([
       page.client.ask('block', { block: pinned }),
-      policy === undefined ? null : page.client.ask('history', { block: pinned, policy }),
+      policy === undefined ? null : page.client.ask('history', { block: pinned, first, policy }),
     ])
     if (info === null || page.state.pinned !== pinned) return
     Object.assign(this, { info, history })
+    if (history !== null) this.walk = { first: history.first, at: pinned }
     this.fill(info)
     if (this.drawer.hidden) this.open()
+    this.scrollToOwn()
   }
 
   private open(): void {
@@ -85,7 +92,7 @@ export class BlockDrawer {
     const body = byId('block-body')
     const hadFocus = body.contains(document.activeElement)
     body.replaceChildren(facts, this.stack(info), this.historyList(info))
-    if (hadFocus) body.querySelector<HTMLElement>('[aria-current]')?.focus()
+    if (hadFocus) body.querySelector<HTMLElement>('[aria-current]')?.focus({ preventScroll: true })
   }
 
   private stack(info: BlockInfo): HTMLElement {
@@ -104,24 +111,35 @@ export class BlockDrawer {
     const { history, page } = this
     if (history === null || history.total === 0) return element('div')
     const label = page.info.policies.find(({ policy }) => policy === page.state.maps[0])?.label ?? ''
-    const list = element('ol', { 'aria-label': 'blocks at this address' })
+    const list = element('ol', { class: 'history', 'aria-label': 'blocks that held this address' })
     for (const row of history.rows) {
       const isOwn = row.block === info.block
       const choose = button(lineText(row), () => this.select(row), isOwn ? { 'aria-current': 'true' } : {})
       list.append(element('li', {}, choose))
     }
     const count = history.total === 1 ? 'Only this block' : `${formatCount(history.total)} blocks`
-    return element('div', {}, element('p', { class: 'quiet' }, `${count} lay at its address (${label}):`), list)
+    const heading = `${count} held address 0x${history.address.toString(16)} (${label}):`
+    return element('div', {}, element('p', { class: 'quiet' }, heading), list)
   }
 
-  /** The block at its address before or after it. */
+  /** Scrolls the list, and nothing around it, to the selected block. */
+  private scrollToOwn(): void {
+    const own = byId('block-body').querySelector<HTMLElement>('[aria-current]')
+    const list = own?.closest('ol')
+    if (own == null || list == null) return
+    list.scrollTop = own.offsetTop - (list.clientHeight - own.offsetHeight) / 2
+  }
+
+  /** The block that held the listed address before or after it. */
   private neighbour(by: 1 | -1): BlockLine | undefined {
     const rows = this.history?.rows ?? []
     return rows[rows.findIndex(({ block }) => block === this.info?.block) + by]
   }
 
   private select(row: BlockLine | undefined): void {
-    if (row !== undefined) this.page.update({ pinned: row.block })
+    if (row === undefined) return
+    if (this.walk !== null) this.walk.at = row.block
+    this.page.update({ pinned: row.block })
   }
 
   private showLife(): void {

@@ -221,16 +221,17 @@ test('questions about two markers part the blocks as their names say', () => {
   assert.ok(between.length > 0 && between.every(block => allocatedAt[block] > a && freeRequestedAt[block] <= b))
 })
 
-test('the history of an address has every block that overlapped it, in order', () => {
+test('the history of an address has every block that held it, in order, and no block beside it', () => {
   const [policy] = mlp.policies
   const block = mlp.block[live.peakEvent]
   const history = historyOf(mlp, policy, block)
   assert.ok(history.includes(block) && history.length > 1)
   const address = policy.place![block] * UNIT_BYTES
-  for (const other of history) {
+  const held = [...mlp.blocks.bytes.keys()].filter(other => {
     const start = policy.place![other] * UNIT_BYTES
-    assert.ok(start < address + mlp.blocks.bytes[block] && start + mlp.blocks.bytes[other] > address)
-  }
+    return start <= address && address < start + mlp.blocks.bytes[other]
+  })
+  assert.deepEqual(history, held)
 })
 
 test('a picture has the steps of the optimizer that steps most, as its trace has', () => {

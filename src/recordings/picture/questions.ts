@@ -2,7 +2,7 @@
 
 import { Action } from '../trace/trace.js'
 import type { LiveBlocks } from './live-blocks.js'
-import { blockOverlaps, type Picture, type PolicyPicture, visitBlock } from './picture.js'
+import { blockOverlaps, type Picture, type PolicyPicture, runsOf } from './picture.js'
 
 /** The questions about events A and B, with A before B. */
 export const QUESTIONS = {
@@ -45,13 +45,13 @@ function allocatedIn(live: LiveBlocks, a: number, b: number): Int32Array {
   return Int32Array.from({ length: Math.max(0, to - from) }, (_, i) => from + i)
 }
 
-/** The blocks that lay where `block` lies, itself among them, in order of allocation. */
+/** The blocks that held the address of `block`, which is its first unit: itself among them, in order of allocation. */
 export function historyOf({ blocks }: Picture, policy: PolicyPicture, block: number): number[] {
-  const found = new Set<number>()
-  visitBlock(policy, block, blocks.bytes[block], (at, units) => {
-    for (let other = 0; other < blocks.count; other++) {
-      if (blockOverlaps(policy, other, blocks.bytes[other], at, at + units)) found.add(other)
-    }
-  })
-  return [...found].sort((a, b) => a - b)
+  const found: number[] = []
+  const [unit] = runsOf(policy, block, blocks.bytes[block])
+  if (unit === undefined) return found
+  for (let other = 0; other < blocks.count; other++) {
+    if (blockOverlaps(policy, other, blocks.bytes[other], unit, unit + 1)) found.push(other)
+  }
+  return found
 }
