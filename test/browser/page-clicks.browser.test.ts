@@ -193,6 +193,25 @@ describe('a click on the page of a recording', { skip: skipReason }, () => {
     await page.context().close()
   })
 
+  test('says that a search finds nothing, and goes back to where the focus was', async () => {
+    const page = await pages.open(mlp)
+    await page.focus('#to-peak')
+    await page.keyboard.press('/')
+    await page.keyboard.type('no such call')
+    await idle(page)
+    assert.match(await text(page, '#holders'), /Nothing is found: no block matches/)
+    for (const part of ['#icicle', '#groups', '#list']) assert.equal(await page.isVisible(part), false, part)
+    await press(page, 'Escape')
+    assert.equal(await focused(page), 'to-peak')
+    assert.ok((await page.isVisible('#icicle')) && (await page.isVisible('#list')))
+    assert.match(await text(page, '#icicle .boxes'), /mlp/)
+    await page.evaluate('document.activeElement.blur()')
+    await press(page, '/', 'Escape')
+    assert.equal(await focused(page), 'stacked')
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
   test('selects a block from the list of events, by a click and by keys', async () => {
     const page = await pages.open(mlp, false, '#list=1')
     const eventOf = async (row: number) => Number(await text(page, `#events tbody tr:nth-child(${row}) td`))

@@ -33,7 +33,13 @@ export class EventList implements ViewPart {
     const { page, open } = this
     const { state, colours } = page
     const found = colours?.found ?? null
-    const blocks = found === null ? 'all events' : `the events of the ${formatCount(found)} blocks found`
+    const blocks =
+      found === null
+        ? 'all events'
+        : found === 1
+          ? 'the events of the block found'
+          : `the events of the ${formatCount(found)} blocks found`
+    byId('events-section').hidden = found === 0 && !state.listed
     open.textContent = state.listed ? 'close the list' : `list ${blocks}`
     open.setAttribute('aria-expanded', String(state.listed))
     byId('events-table').hidden = byId('events-text').hidden = !state.listed

@@ -47,6 +47,11 @@ export class Holders implements ViewPart {
     byId('question-label').hidden = state.a === null || state.b === null
     byId<HTMLSelectElement>('question').value = state.question === 'step' ? 'at' : state.question
     if (holders === null) return
+    // Before the icicle is drawn: it measures its width.
+    const nothing = this.nothing(holders)
+    byId('holders-none').textContent = nothing
+    byId('holders-none').hidden = nothing === ''
+    byId('icicle').hidden = byId('groups').parentElement!.hidden = nothing !== ''
     const isNew = holders !== this.shown || this.wasDark !== page.theme.isDark
     // Boxes in detail are those of one path: other paths wait for theirs.
     const isThere = holders.under.every((key, i) => key === state.zoom.path[i])
@@ -62,6 +67,17 @@ export class Holders implements ViewPart {
     const held = heldText(page)
     byId('said').textContent = held === '' ? title : `event ${formatCount(state.cursor)}: ${held}`
     this.showTable(holders)
+  }
+
+  /** Why there is no block to show; empty with one. */
+  private nothing({ blocks, allBytes }: HoldersAnswer): string {
+    if (blocks > 0) return ''
+    const found = this.page.colours?.found ?? null
+    if (found === 0) return 'Nothing is found: no block matches the search and the filter. Esc undoes them.'
+    if (found === null || allBytes === 0) return 'There is no such block.'
+    return found === 1
+      ? 'The block found is not among them.'
+      : `None of the ${formatCount(found)} blocks found is among them.`
   }
 
   private title({ bytes, allBytes, blocks }: HoldersAnswer): string {
@@ -104,7 +120,12 @@ export class Holders implements ViewPart {
       return { key: String(row.group), label, title: 'show only these', cells }
     })
     const more = groups - rows.length
-    this.table.show(names, shown, [String(state.group)], more === 0 ? null : `and ${formatCount(more)} more groups`)
+    this.table.show(
+      names,
+      shown,
+      [String(state.group)],
+      more === 0 ? null : `and ${formatCount(more)} more ${more === 1 ? 'group' : 'groups'}`,
+    )
   }
 }
 

@@ -33,11 +33,16 @@ const KEYS: readonly (readonly [string, string])[] = [
 export class Toolbar implements ViewPart {
   private shownLegend: ColourAnswer | null = null
   private wasDark = false
+  /** the element with the focus before the search */
+  private beforeFind: EventTarget | null = null
 
   constructor(private readonly page: Page) {
     page.views.push(this)
     const find = byId<HTMLInputElement>('find')
     const delayed = new Delayed(page.client, FIND_DELAY_MS)
+    find.addEventListener('focus', ({ relatedTarget }) => {
+      this.beforeFind = relatedTarget
+    })
     find.addEventListener('input', () => delayed.run(() => page.update({ find: find.value })))
     const grouping = byId<HTMLSelectElement>('grouping')
     grouping.addEventListener('change', () => {
@@ -151,7 +156,10 @@ export class Toolbar implements ViewPart {
   private escape(target: HTMLElement): void {
     const { page } = this
     if (target.id === 'find') {
-      target.blur()
+      const before = this.beforeFind as HTMLElement | null
+      // The keys act on the page again, as from any picture.
+      const back = before?.isConnected ? before : byId('stacked')
+      back.focus({ preventScroll: true })
       page.update({ find: '' })
     } else if (page.state.pinned !== null) page.update({ pinned: null })
     else page.update({ only: [], without: [], group: null, find: '', a: null, b: null, question: 'at' })

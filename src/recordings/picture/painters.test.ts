@@ -11,12 +11,15 @@ import { blockUnits, type Picture, UNIT_BYTES, unitsOf } from './picture.js'
 import { pictureOf, randomPicture } from './pictures.fixture.js'
 import { placeAt } from './place.js'
 import { Pyramid } from './pyramid.js'
-import { bandAt, bandsOf, paintStacked } from './stacked.js'
+import { bandAt, bandsOf, paintStacked, type StackedScale } from './stacked.js'
 
 /** A cell for each block: A, B, … in turn. */
 function turns({ blocks }: Picture): Uint8Array {
   return Uint8Array.from({ length: blocks.count }, (_, block) => Cell.first + (block % (CELLS - Cell.first)))
 }
+
+/** A search that finds few blocks, so that some columns have small blocks of which it finds none. */
+const searched = (picture: Picture) => turns(picture).map((cell, block) => (block % 9 === 0 ? cell : Cell.faded))
 
 const LETTERS = ' ░·-oABCDEFGH'
 
@@ -55,9 +58,9 @@ function painted(
 }
 
 /** Stacked blocks by their definition. */
-function stackedTwin(picture: Picture, moments: Moments, width: number, height: number, topBytes: number): Painting {
+function stackedTwin(picture: Picture, moments: Moments, cellOf: Uint8Array, scale: StackedScale): Painting {
   const { bytes } = picture.blocks
-  const cellOf = turns(picture)
+  const { width, height, topBytes } = scale
   const rows = (sum: number) => Math.min(height, Math.round((sum * height) / topBytes))
   return painted(width, height, moments, (event, row) => {
     const held = heldAt(picture, event)
@@ -67,7 +70,9 @@ function stackedTwin(picture: Picture, moments: Moments, width: number, height: 
       sum += bytes[block]
       if (row < rows(sum)) return cellOf[block]
     }
-    return row < rows(held.reduce((total, block) => total + bytes[block], 0)) ? Cell.small : Cell.nothing
+    if (row >= rows(held.reduce((total, block) => total + bytes[block], 0))) return Cell.nothing
+    const small = held.filter(block => (bytes[block] * height) / topBytes < 0.5 && cellOf[block] !== Cell.faded)
+    return small.length > 0 || !cellOf.includes(Cell.faded) ? Cell.small : Cell.faded
   })
 }
 
@@ -121,8 +126,11 @@ function differences(of: (picture: Picture) => Picture): { stacked: number; maps
       const moments = momentsOf(picture, pyramid, view)
       const topBytes = live.peakBytes * 1.1
       const plain = ({ cells }: Painting) => cells.map(cell => cell % EDGE)
-      const stacked = paintStacked(live, moments, turns(picture), { width, height, topBytes })
-      if (!equal(plain(stacked), stackedTwin(picture, moments, width, height, topBytes).cells)) found.stacked++
+      for (const cellOf of [turns(picture), searched(picture)]) {
+        const scale = { width, height, topBytes }
+        const stacked = paintStacked(live, moments, cellOf, scale)
+        if (!equal(plain(stacked), stackedTwin(picture, moments, cellOf, scale).cells)) found.stacked++
+      }
       const scale = { width, height, units: unitsOf(picture.policies[0]) }
       const map = paintMap(live, of(picture).policies[0], moments, turns(picture), scale)
       if (!equal(map.cells, mapTwin(picture, moments, width, height).cells)) found.maps++

@@ -1,5 +1,6 @@
 // Paints the held blocks one above the other, the oldest at the bottom.
 
+import { firstIndex } from '../../core/base/binary-search.js'
 import { Cell, EDGE, EDGE_ROWS, type Painting, widen } from './cells.js'
 import type { LiveBlocks } from './live-blocks.js'
 import type { Moments } from './moments.js'
@@ -14,7 +15,7 @@ export interface StackedScale {
 
 /**
  * Paints each block at least half a row high in its cell of `cellOf`. The smaller ones lie together on top of the
- * others.
+ * others, faded where all of them are.
  */
 export function paintStacked(
   live: LiveBlocks,
@@ -25,7 +26,9 @@ export function paintStacked(
   const cells = new Uint8Array(width * height)
   const scale = height / topBytes
   const { bytes, freeRequestedAt } = live.picture.blocks
-  const large = new LargeBlocks(bytes, freeRequestedAt, 0.5 / scale)
+  const least = 0.5 / scale
+  const large = new LargeBlocks(bytes, freeRequestedAt, least)
+  const smallCells = smallCellsOf(live, moments, cellOf, least)
   for (let column = 0; column < moments.count; column++) {
     const event = moments.event[column]
     if (event < 0) continue
@@ -45,10 +48,32 @@ export function paintStacked(
       row = end
     }
     const top = Math.min(height, Math.round(live.inUse[event] * scale))
-    cells.fill(Cell.small, bottom - top + 1, bottom - row + 1)
+    cells.fill(smallCells[column], bottom - top + 1, bottom - row + 1)
     widen(cells, height, left, moments.left[column + 1])
   }
   return { width, height, cells }
+}
+
+/** By column, the cell of the blocks of less than `least` bytes: faded without one that is not. */
+function smallCellsOf(live: LiveBlocks, moments: Moments, cellOf: Uint8Array, least: number): Uint8Array {
+  const cells = new Uint8Array(moments.count)
+  if (!cellOf.includes(Cell.faded)) return cells.fill(Cell.small)
+  const { count, bytes, allocatedAt, freeRequestedAt } = live.picture.blocks
+  // By column, how many more small blocks are held than in the column before.
+  const more = new Int32Array(moments.count + 1)
+  // Columns without an event are after all others.
+  const columnOf = (event: number) => firstIndex(moments.count, i => moments.event[i] < 0 || moments.event[i] >= event)
+  for (let block = 0; block < count; block++) {
+    if (bytes[block] >= least || cellOf[block] === Cell.faded) continue
+    more[columnOf(allocatedAt[block])]++
+    more[columnOf(freeRequestedAt[block])]--
+  }
+  let held = 0
+  for (let column = 0; column < moments.count; column++) {
+    held += more[column]
+    cells[column] = held > 0 ? Cell.small : Cell.faded
+  }
+  return cells
 }
 
 /**
