@@ -437,6 +437,20 @@ describe('a click on the page of a recording', { skip: skipReason }, () => {
     await page.context().close()
   })
 
+  test('has all columns of the groups on a small screen, and a bar that scrolls away', async () => {
+    const page = await pages.open(mlp, false, '#list=1')
+    await page.setViewportSize({ width: 390, height: 800 })
+    await idle(page)
+    const groups = await page.evaluate(
+      "(b => b.scrollWidth - b.clientWidth)(document.querySelector('#holders .scroll'))",
+    )
+    assert.equal(groups, 0)
+    await page.locator('#events').scrollIntoViewIfNeeded()
+    const bar = (await page.locator('.bar').boundingBox())!
+    assert.ok(bar.y + bar.height < 0, `${bar.y}`)
+    await page.context().close()
+  })
+
   for (const isDark of [false, true]) {
     test(`fits four widths and keeps the rules of accessibility with everything open, ${isDark ? 'dark' : 'light'}`, async () => {
       const page = await pages.open(isDark ? mlp : oom, isDark, EVERYTHING)
