@@ -425,6 +425,30 @@ describe('a click on the page of a recording', { skip: skipReason }, () => {
     await page.context().close()
   })
 
+  test('shows the export menu within the window, and closes it by Escape and by a click elsewhere', async () => {
+    const page = await pages.open(mlp, false, '#without=7')
+    for (const width of [390, 720, 1280]) {
+      await page.setViewportSize({ width, height: 900 })
+      await page.click('.menu summary')
+      await page.evaluate('new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))')
+      const { x, width: own } = (await page.locator('.menu > div').boundingBox())!
+      assert.ok(x >= 0 && x + own <= width, `from ${x} to ${x + own} of ${width}`)
+      await page.mouse.click(4, 890)
+      assert.equal(await page.isVisible('.menu > div'), false, `after a click elsewhere at ${width}`)
+    }
+    await page.click('.menu summary')
+    await page.focus('.menu button')
+    await press(page, 'Escape')
+    assert.equal(await page.isVisible('.menu > div'), false)
+    assert.equal(await focused(page), 'export')
+    assert.match(await page.evaluate('location.hash'), /without=7/, 'the filter stays')
+    assert.equal(await page.evaluate('cudaMempoolPage.state().without.length'), 1)
+    await press(page, 'Escape')
+    assert.equal(await page.evaluate('cudaMempoolPage.state().without.length'), 0)
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
   test('names each control by a name of its own, and no heading has one, with everything open', async () => {
     const page = await pages.open(oom, false, EVERYTHING)
     const controls = '(element => element.checkVisibility() && (element.ariaLabel || element.textContent).trim())'

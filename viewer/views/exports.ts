@@ -15,6 +15,7 @@ import { byId } from '../elements.js'
 import type { Page } from '../page.js'
 import { CanvasSurface } from '../surface.js'
 import { formatBytes, formatCount, formatUs } from '../text.js'
+import { makeMenu } from './menu.js'
 import { imageOfPage } from './page-image.js'
 import type { Pictures } from './pictures.js'
 
@@ -25,6 +26,7 @@ export class Exports {
     private readonly page: Page,
     private readonly pictures: Pictures,
   ) {
+    makeMenu(document.querySelector<HTMLDetailsElement>('.menu')!)
     for (const each of document.querySelectorAll<HTMLElement>('[data-export]')) {
       each.addEventListener('click', () => {
         each.closest('details')?.removeAttribute('open')
