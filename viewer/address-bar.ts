@@ -2,6 +2,7 @@
 
 import { QUESTIONS } from '../src/recordings/picture/questions.js'
 import type { State } from './page.js'
+import { NO_ZOOM, type Zoom } from './views/icicle.js'
 
 /** The state as the part of an address behind `#`. */
 export function hashOf(state: State): string {
@@ -23,6 +24,7 @@ export function hashOf(state: State): string {
     pinned,
     inverted,
     machinery,
+    zoom,
   } = state
   if (recording > 0) words.set('r', String(recording))
   words.set('e', String(cursor))
@@ -39,6 +41,7 @@ export function hashOf(state: State): string {
   if (pinned !== null) words.set('block', String(pinned))
   if (inverted) words.set('i', '1')
   if (machinery) words.set('h', '1')
+  if (zoom.levels.length > 0) words.set('call', textOf(zoom))
   words.set('hide', state.hidden.join(' '))
   if (state.listed) words.set('list', '1')
   words.set('maps', state.maps.join(' '))
@@ -73,10 +76,23 @@ export function stateOf(hash: string): Partial<State> {
   state.pinned = whole('block')
   state.inverted = words.get('i') === '1'
   state.machinery = words.get('h') === '1'
+  state.zoom = zoomOf(words.get('call') ?? '')
   state.listed = words.get('list') === '1'
   if (words.has('hide')) state.hidden = list('hide', ' ') // names may have dots
   if (words.has('maps')) state.maps = list('maps', ' ')
   return state
+}
+
+/** The keys of the calls, with `_` at the end of each step inwards but the last. */
+function textOf({ path, levels }: Zoom): string {
+  return levels.map((level, i) => path.slice(levels[i - 1] ?? 0, level).join('.')).join('_')
+}
+
+function zoomOf(text: string): Zoom {
+  if (text === '') return NO_ZOOM
+  const steps = text.split('_').map(step => step.split('.'))
+  let level = 0
+  return { path: steps.flat(), levels: steps.map(step => (level += step.length)) }
 }
 
 function round(value: number): number {

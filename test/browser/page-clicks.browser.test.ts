@@ -391,6 +391,74 @@ describe('a click on the page of a recording', { skip: skipReason }, () => {
     await page.context().close()
   })
 
+  test('undoes a zoom of the icicle, a filter and a search by Back, and repeats them by Forward', async () => {
+    const page = await pages.open(mlp)
+    const entries = () => page.evaluate('history.length') as Promise<number>
+    const shown = async () =>
+      `${await text(page, '#holders-title')} ${(await page.locator('#icicle').allTextContents()).join('\n')}`
+    const steps = [await shown()]
+    const settled = async (act: () => Promise<unknown>) => {
+      const before = await entries()
+      await act()
+      await until(page, `history.length > ${before}`)
+      await idle(page)
+      assert.equal(await entries(), before + 1)
+      steps.push(await shown())
+    }
+    await settled(() => page.locator('#icicle [role=treeitem]').nth(1).click())
+    await settled(() => page.click('#invert'))
+    await settled(() => page.click('#legend button >> nth=0'))
+    await settled(async () => {
+      await page.focus('#find')
+      await page.keyboard.type('ad')
+      await page.waitForURL(/find=ad/)
+      await page.keyboard.type('am.py')
+      await page.waitForURL(/find=adam.py/)
+    })
+    assert.equal(new Set(steps).size, 5)
+    const found = [steps[4]]
+    for (const step of ['back', 'back', 'back', 'back', 'forward', 'forward', 'forward', 'forward']) {
+      const at = await page.evaluate('location.hash')
+      await page.evaluate(`history.${step}()`)
+      await until(page, `location.hash !== ${JSON.stringify(at)}`)
+      await idle(page)
+      found.push(await shown())
+      assert.equal(await page.inputValue('#find'), found.at(-1) === steps[4] ? 'adam.py' : '')
+    }
+    assert.deepEqual(found, [...steps.toReversed(), ...steps.slice(1)])
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
+  test('shows a link to a zoom of the icicle in a new tab, and says if its call is not found', async () => {
+    for (const zooms of [2, 1]) {
+      const page = await pages.open(mlp)
+      if (zooms === 1) await page.click('#invert')
+      for (let i = 0; i < zooms; i++) {
+        await idle(page)
+        await page.locator('#icicle [role=treeitem]').nth(1).click()
+      }
+      await idle(page)
+      assert.equal(await page.locator('#icicle nav button').count(), zooms)
+      const shown = await text(page, '#icicle')
+      assert.doesNotMatch(shown, /not found/)
+      await page.evaluate('navigator.clipboard.writeText = async text => { globalThis.copied = text }')
+      await page.click('#link')
+      await idle(page)
+      const { hash } = new URL(String(await page.evaluate('copied')))
+      await page.context().close()
+      const other = await pages.open(mlp, false, hash)
+      assert.equal(await text(other, '#icicle'), shown)
+      await other.context().close()
+    }
+    for (const call of ['abc.d_e', 'a.'.repeat(200_000)]) {
+      const gone = await pages.open(mlp, false, `#call=${call}`)
+      assert.match(await text(gone, '#icicle'), /The call that was zoomed to is not found here\.$/)
+      await gone.context().close()
+    }
+    assert.deepEqual(problems, [])
+  })
+
   test('copies the link of the view', async () => {
     const page = await pages.open(mlp)
     await page.evaluate('navigator.clipboard.writeText = async text => { globalThis.copied = text }')

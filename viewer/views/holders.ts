@@ -30,7 +30,7 @@ export class Holders implements ViewPart {
     byId('mark-a').addEventListener('click', () => update({ a: page.state.cursor }))
     byId('mark-b').addEventListener('click', () => update({ b: page.state.cursor }))
     byId('mark-range').addEventListener('click', () => page.mark(page.state.from, page.state.to))
-    byId('invert').addEventListener('click', () => update({ inverted: !page.state.inverted }))
+    byId('invert').addEventListener('click', () => update({ inverted: !page.state.inverted, zoom: NO_ZOOM }))
     byId('machinery').addEventListener('click', () => update({ machinery: !page.state.machinery }))
     const question = byId<HTMLSelectElement>('question')
     question.append(new Option('held at the cursor', 'at'))

@@ -21,6 +21,7 @@ const LEAST_LABEL = 14
 const MOST_LISTED = 8
 /** In the first line of a hint, and for screen readers. */
 const MOST_LETTERS = 400
+const NOT_FOUND = 'The call that was zoomed to is not found here.'
 /** Pixels of a box beside its text. */
 const PADDING = 14
 
@@ -88,7 +89,7 @@ export class IcicleView<Call extends Box> {
     return this.tree.clientWidth
   }
 
-  /** Draws the boxes in the last call of `zoom` that exists. It is hidden without boxes. */
+  /** Draws the boxes in the last call of `zoom` that exists, and says if some do not. It is hidden without boxes. */
   draw({ boxes, isCut }: Icicle<Call>, zoom: Zoom, told: (box: ShownBox<Call>) => Told): void {
     const { tree } = this
     const hadFocus = tree.contains(document.activeElement)
@@ -115,7 +116,7 @@ export class IcicleView<Call extends Box> {
     }
     tree.replaceChildren(...this.elements.values())
     this.showCrumbs(on)
-    this.cut.textContent = cutText(rows, isCut)
+    this.cut.textContent = `${depth < zoom.path.length ? NOT_FOUND : ''} ${cutText(rows, isCut)}`.trim()
     this.cut.hidden = this.cut.textContent === ''
     if (hadFocus) this.elements.get(0)?.focus({ preventScroll: true })
   }

@@ -8,6 +8,7 @@ import type { Page, State, ViewPart } from '../page.js'
 import type { ColourAnswer } from '../protocol.js'
 import { formatBytes, formatCount, formatShare, formatUs } from '../text.js'
 import { Delayed } from '../worker-client.js'
+import { NO_ZOOM } from './icicle.js'
 import { hideTip } from './tip.js'
 
 const FIND_DELAY_MS = 120
@@ -185,7 +186,7 @@ export class Toolbar implements ViewPart {
       a: () => page.update({ a: state.cursor }),
       b: () => page.update({ b: state.cursor }),
       r: () => page.mark(state.from, state.to),
-      i: () => page.update({ inverted: !state.inverted }),
+      i: () => page.update({ inverted: !state.inverted, zoom: NO_ZOOM }),
       h: () => page.update({ machinery: !state.machinery }),
       '/': () => byId('find').focus(),
       '?': () => this.help(),

@@ -10,6 +10,7 @@ import { Action } from '../trace/trace.js'
 import { TraceBuilder } from '../trace/trace-builder.js'
 import { Cell } from './cells.js'
 import { cellsOf, chosenBlocks, colouringOf, GROUPINGS, usefulGroupings } from './colouring.js'
+import { keyOf } from './drawing/icicle.js'
 import { eventRows } from './event-list.js'
 import { holderRows, icicleOf } from './holders.js'
 import { LiveBlocks } from './live-blocks.js'
@@ -94,7 +95,7 @@ test('of very many call stacks an icicle has those that hold most, and the other
   const { boxes } = icicleOf(many.picture, colouringOf(many, 'stack'), list, {
     inverted: false,
     machinery: false,
-    under: ['10 stacks that hold less\n'],
+    under: [keyOf({ label: '10 stacks that hold less', place: '' })],
   })
   assert.deepEqual(
     boxes.map(({ label, bytes }) => [label, bytes]),

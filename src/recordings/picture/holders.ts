@@ -4,7 +4,7 @@ import { formatBytes } from '../../core/base/bytes.js'
 import { lifetimeNames, lifetimeOf } from './block-lives.js'
 import { Cell } from './cells.js'
 import { type Colouring, mostOf } from './colouring.js'
-import { Icicle, type IcicleBoxes, keyOf, type Step } from './drawing/icicle.js'
+import { Icicle, type IcicleBoxes, type Step } from './drawing/icicle.js'
 import type { Picture, PictureFrame } from './picture.js'
 import { callsOf, callText, linesOf } from './stack-text.js'
 
@@ -109,7 +109,7 @@ function join(whole: HeldSum, { bytes, blocks, cell }: HeldSum): void {
 }
 
 function stepOf(label: string, place: string): Step {
-  return { id: keyOf({ label, place }), label, place }
+  return { id: `${label}\n${place}`, label, place }
 }
 
 /** The path of each stack, by its node; all paths share the steps of their frames. */

@@ -44,9 +44,12 @@ export const LEAST_SHARE = 1 / 1500
 /** Rows that would make more boxes than this are left out, as a browser shows each as an element. */
 const MOST_BOXES = 50_000
 
-/** A call among those of one caller, by its texts. */
+/** A call among those of one caller: a hash of its texts (FNV-1a), short enough for the address of a page. */
 export function keyOf({ label, place }: Pick<Step, 'label' | 'place'>): string {
-  return `${label}\n${place}`
+  const text = `${label}\n${place}`
+  let hash = 0x811c9dc5
+  for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193)
+  return (hash >>> 0).toString(36)
 }
 
 export class Icicle<Sum extends object> {
