@@ -517,6 +517,33 @@ describe('a click on the page of a recording', { skip: skipReason }, () => {
     await page.context().close()
   })
 
+  for (const isListed of [false, true]) {
+    test(`leaves controls out of the image of the page, the list of events ${isListed ? 'open' : 'closed'}`, async () => {
+      const page = await pages.open(mlp, false, isListed ? EVERYTHING : '#a=100&b=500')
+      await page.evaluate(`{
+        const { serializeToString } = XMLSerializer.prototype
+        XMLSerializer.prototype.serializeToString = function (node) {
+          globalThis.drawn = [...node.querySelectorAll('button, h2')].map(each =>
+            [each.closest('table, #legend, #icicle') === null, each.localName, each.textContent])
+          return serializeToString.call(this, node)
+        }
+      }`)
+      await page.click('.menu summary')
+      await Promise.all([page.waitForEvent('download'), page.click('[data-export=png]')])
+      const drawn = (await page.evaluate('drawn')) as [boolean, string, string][]
+      // Buttons in tables, in the legend and in the icicle are names.
+      const isControl = ([isOutside, kind, name]: (typeof drawn)[number]) =>
+        kind === 'button' && (isOutside || name === '×')
+      assert.deepEqual(drawn.filter(isControl), [])
+      assert.equal(
+        drawn.some(([, kind, name]) => kind === 'h2' && name === 'Events'),
+        isListed,
+      )
+      assert.deepEqual(problems, [])
+      await page.context().close()
+    })
+  }
+
   test('names each control by a name of its own, and no heading has one, with everything open', async () => {
     const page = await pages.open(oom, false, EVERYTHING)
     const controls = '(element => element.checkVisibility() && (element.ariaLabel || element.textContent).trim())'

@@ -5,8 +5,8 @@ import { byId, element } from '../elements.js'
 /** Pixels of a side that all browsers can draw. */
 const MOST_PIXELS = 16_000
 const MARGIN = 24
-/** They do nothing in an image. */
-const TOOLS = '#holders-tools, #failure button, #block button'
+/** They do nothing in an image, nor does the heading of a list that is closed. */
+const TOOLS = '#holders-tools, #failure button, #flow button, #list, .hide, section:has(> #events-table[hidden])'
 
 /** An image of all sections, with a foot, `scale` times as large as the page or as large as browsers can draw. */
 export async function imageOfPage(foot: string, scale: number): Promise<Blob> {
