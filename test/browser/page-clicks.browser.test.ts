@@ -1,7 +1,7 @@
 // Clicks and keys on the parts of the report page.
 
 import assert from 'node:assert/strict'
-import { writeFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import type { Page } from 'playwright-core'
@@ -543,6 +543,31 @@ describe('a click on the page of a recording', { skip: skipReason }, () => {
       await page.context().close()
     })
   }
+
+  test('names the ends of steps and the cursor in the legend of a file, if they are in view', async () => {
+    const builder = new TraceBuilder()
+    for (let i = 0; i < 100; i++) builder.add(Action.alloc, 2 ** 30 + i * 512, 512, 0, i)
+    const annotations = Array.from({ length: 8 }, (_, i) => {
+      return { isStart: i % 2 === 0, name: 'Optimizer.step#SGD.step', timeUs: Math.floor(i / 2) * 25 + 20 + (i % 2) }
+    })
+    const trace = builder.build({ file: 'steps', annotations })
+    for (const [hash, stacked] of [
+      ['#e=40', ['end of a step', 'cursor at event 40']],
+      ['#e=40&z=51-60', []],
+    ] as const) {
+      const page = await pages.open(trace, false, hash)
+      const found = async (name: string) => {
+        await page.click('.menu summary')
+        const [download] = await Promise.all([page.waitForEvent('download'), page.click(`[data-export="${name}.svg"]`)])
+        return readFileSync(await download.path(), 'utf8').match(/(?<=>)(end of a step|cursor at [^<]*)/g) ?? []
+      }
+      assert.deepEqual(await found('curves'), ['end of a step', 'cursor at event 40'])
+      assert.deepEqual(await found('stacked'), stacked)
+      assert.deepEqual(await found('maps'), stacked)
+      assert.deepEqual(problems, [])
+      await page.context().close()
+    }
+  })
 
   test('names each control by a name of its own, and no heading has one, with everything open', async () => {
     const page = await pages.open(oom, false, EVERYTHING)

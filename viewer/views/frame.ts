@@ -10,7 +10,7 @@ import { CanvasSurface, REM } from '../surface.js'
 import { formatCount, formatUs } from '../text.js'
 import { Latest } from '../worker-client.js'
 import { heldText } from './holders.js'
-import { drawEvents, drawMarkers } from './marks.js'
+import { drawEvents, drawMarkers, markItems } from './marks.js'
 import { drawLife, drawPlace, type Span } from './outline.js'
 import { Probe, type Probed } from './probe.js'
 import { hideTip, type Point, placeLines, showTip } from './tip.js'
@@ -79,10 +79,12 @@ export class Frame implements ViewPart {
     return Math.round(this.plot.height * ratio())
   }
 
-  /** The picture for a sheet. */
+  /** The picture for a sheet; below a legend stand its lines too. */
   part(title: string, legend: readonly LegendItem[]): SheetPart {
     const { height } = this.drawing
-    return { title, width: this.width, height, left: GUTTER, legend, draw: surface => this.drawOn(surface) }
+    const marks = legend.length === 0 ? [] : markItems(this.plot, this.page, this.places)
+    const items = [...legend, ...marks]
+    return { title, width: this.width, height, left: GUTTER, legend: items, draw: surface => this.drawOn(surface) }
   }
 
   show(): void {
@@ -122,15 +124,23 @@ export class Frame implements ViewPart {
     drawing.draw(surface, plot, ratio(), life)
     const { from, to } = this.range
     drawLowerAxis(surface, plot, { axis: state.axis, from, to }, theme)
-    // To ask for the width of an element takes long: once, and not for each of thousands of marks.
-    const x = (at: number) => plot.left + ((at - from) * plot.width) / (to - from)
+    const { x, cursor } = this.places
     drawEvents(surface, plot, page, x)
     if (life !== null) drawLife(surface, plot, life, theme)
     if (this.selection.isOn || drawing.isOverview) this.drawRange(surface)
-    const cursor = x(page.at(state.cursor) + (state.axis === 'event' ? 0.5 : 0))
     const place = this.probe?.place ?? null
     if (place !== null) drawPlace(surface, plot, { x: cursor, ...place, top: drawing.top?.() ?? 1 }, theme)
     drawMarkers(surface, plot, page, { x, cursor })
+  }
+
+  /** The pixel of a place of the axis, and that of the cursor. */
+  private get places(): { readonly x: (place: number) => number; readonly cursor: number } {
+    const { plot, page, range } = this
+    const { from, to } = range
+    // To ask for the width of an element takes long: once, and not for each of thousands of marks.
+    const x = (place: number) => plot.left + ((place - from) * plot.width) / (to - from)
+    const { cursor, axis } = page.state
+    return { x, cursor: x(page.at(cursor) + (axis === 'event' ? 0.5 : 0)) }
   }
 
   private drawRange(surface: Surface): void {

@@ -31,6 +31,13 @@ export function policyItem(policy: string, number: number, text: string): Legend
   }
 }
 
+/** An upright line of a picture. */
+export function lineItem(text: string, colourOf: (theme: Theme) => string, dash: readonly number[] = []): LegendItem {
+  const draw = (surface: Surface, x: number, y: number, theme: Theme) =>
+    surface.line(x + 4, y - SIGN / 2, x + 4, y + SIGN / 2, colourOf(theme), dash)
+  return { text, width: 9, draw }
+}
+
 /** The area in use, and the least that any policy needs. */
 export function curveItems(inUseBytes: number, leastBytes: number): LegendItem[] {
   const inUse: LegendItem = {
