@@ -6,6 +6,8 @@ const FIRST_CAPACITY = 1 << 16
 /** Python's own writer batches items in the same number, which keeps the reader's stack short. */
 const BATCH = 1000
 const TWO_32 = 2 ** 32
+/** A Map holds at most 2^24 keys. */
+const MOST_SHARED = 2 ** 24 - 1
 
 /** Pickled as a Python tuple; an array becomes a list. */
 export class PickleTuple {
@@ -14,11 +16,11 @@ export class PickleTuple {
 
 /**
  * Pickles null, booleans, numbers, text, arrays (as lists), PickleTuples and plain objects (as dicts) by protocol 4.
- * Whole numbers below 2^53 become integers, others floats. Objects shared here are shared in the pickle. Throws
- * TypeError for other values.
+ * Whole numbers below 2^53 become integers, others floats. Objects shared here are shared in the pickle, but
+ * for those after the first `mostShared`. Throws TypeError for other values.
  */
-export function writePickle(value: unknown): Buffer {
-  const writer = new PickleWriter()
+export function writePickle(value: unknown, mostShared = MOST_SHARED): Buffer {
+  const writer = new PickleWriter(mostShared)
   writer.save(value)
   return writer.finish()
 }
@@ -28,7 +30,7 @@ class PickleWriter {
   private at = 0
   private readonly memo = new Map<unknown, number>()
 
-  constructor() {
+  constructor(private readonly mostShared: number) {
     this.opcode(Op.PROTO, 1)
     this.bytes[this.at++] = PROTOCOL
   }
@@ -120,6 +122,7 @@ class PickleWriter {
   }
 
   private memoize(value: unknown): void {
+    if (this.memo.size === this.mostShared) return
     this.memo.set(value, this.memo.size)
     this.opcode(Op.MEMOIZE)
   }

@@ -141,6 +141,14 @@ test('values are read as they were written', () => {
   fc.assert(fc.property(value, tree => assert.deepEqual(readPickle(writePickle(tree)), bare(tree))))
 })
 
+test('after the most values that can be shared, others are written again', () => {
+  const values = Array.from({ length: 20 }, (_, i) => ({ text: `value ${i % 7}`, list: [`item ${i % 5}`] }))
+  const shared = [...values, ...values]
+  const [all, few] = [writePickle(shared), writePickle(shared, 10)]
+  assert.deepEqual(readPickle(few), readPickle(all))
+  assert.ok(few.length > all.length)
+})
+
 test('similar texts are not confused', () => {
   const texts = ['\0\0', '\0', '', 'a\0', 'a', 'action', 'actioN', '\0\0\0']
   assert.deepEqual(readPickle(writePickle([...texts, ...texts.toReversed()])), [...texts, ...texts.toReversed()])
