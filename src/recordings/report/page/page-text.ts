@@ -2,6 +2,7 @@
 
 import { listed } from '../../../core/base/readable.js'
 import { shortened } from '../../../core/base/shown-text.js'
+import { stepsOf } from '../../trace/analysis/steps.js'
 import { type FailedRequest, failedRequests } from '../../trace/failures/out-of-memory.js'
 import type { Policy, ReplayReport } from '../../trace/replay-result.js'
 import { recordedRun } from '../../trace/run-figures.js'
@@ -15,7 +16,10 @@ import { nameOf } from '../policy-names.js'
 import { RECORDERS, type Recorder } from '../recorders.js'
 import { helpfulSetting, isSettingLine, recordedSettings } from '../settings-text.js'
 import { counted, gapsOf, initialLines } from '../trace-lines.js'
+import { idleSentences } from '../why/idle-text.js'
 import { factsOf, verdictOf } from '../why/out-of-memory-text.js'
+import { whenText } from '../why/peak-text.js'
+import { idleOf } from '../why/why-facts.js'
 import { answerOf } from './headline.js'
 import { outsideOf } from './outside-text.js'
 import type { PageData, PageDifference, PageFailure, PageRecording } from './page-data.js'
@@ -43,6 +47,7 @@ export function pageRecording({ trace, replay, tuned, tab, givenUp, leftOut = []
     facts: factsLine(trace, replay),
     notes: [
       ...(givenUp === undefined ? [] : [`${shortened(givenUp)}.`]),
+      ...idleNotes(trace),
       ...notesOf(trace, replay),
       ...leftOutOf(leftOut),
     ],
@@ -99,6 +104,13 @@ function factsLine(trace: Trace, replay: ReplayReport | null): string {
   ]
   const settings = replay === null ? null : recordedSettings(replay)
   return [facts.join(' · '), ...(settings === null ? [] : [settings])].join('. ')
+}
+
+/** The panel of a failed request has the idle memory of that moment. */
+function idleNotes(trace: Trace): string[] {
+  const idle = idleOf(trace)
+  if (idle === null || idle.moment.isFailure) return []
+  return idleSentences(idle, whenText(trace, idle.moment.event, stepsOf(trace)))
 }
 
 function notesOf(trace: Trace, replay: ReplayReport | null): string[] {

@@ -32,18 +32,25 @@ export interface MemoryAtEnd {
 }
 
 /** Empty where little is idle. `when` names the moment; `atEnd` may be null. */
-export function idleText({ moment, memory }: Idle, atEnd: MemoryAtEnd | null, when: string, width: number): string[] {
+export function idleText(idle: Idle, atEnd: MemoryAtEnd | null, when: string, width: number): string[] {
+  const { moment, memory } = idle
+  const reserved = moment.memory.reservedBytes ?? 0
+  if (memory.idleBytes <= LEAST_IDLE_SHARE * reserved) return moment.isFailure ? [] : endText(atEnd, width)
+  const pins = pinText(memory, LEAST_PINNED_SHARE * reserved, width)
+  const lines = [...idleSentences(idle, when).map(line => wrapText(line, width)), ...pins]
+  return lines.length === 0 ? [] : [lines.join('\n')]
+}
+
+/** How much is idle when most is reserved, and where it lies; empty where little is. */
+export function idleSentences({ moment, memory }: Idle, when: string): string[] {
   const { reservedBytes, liveBytes } = moment.memory
   const reserved = reservedBytes ?? 0
-  if (memory.idleBytes <= LEAST_IDLE_SHARE * reserved) return moment.isFailure ? [] : endText(atEnd, width)
+  if (memory.idleBytes <= LEAST_IDLE_SHARE * reserved) return []
   const most = `Most reserved: ${formatBytes(reserved)} ${when}, ${formatBytes(liveBytes)} in use then.`
   // The facts of a failed request have the idle pieces already.
   const first = moment.isFailure ? 'Of the idle memory' : `${most} ${idleIn(memory)}; of this`
   const parts = partsOf(memory)
-  const sentence = parts === '' ? (moment.isFailure ? [] : [`${most} ${idleIn(memory)}.`]) : [`${first} ${parts}.`]
-  const pins = pinText(memory, LEAST_PINNED_SHARE * reserved, width)
-  const lines = [...sentence.map(line => wrapText(line, width)), ...pins]
-  return lines.length === 0 ? [] : [lines.join('\n')]
+  return parts === '' ? (moment.isFailure ? [] : [`${most} ${idleIn(memory)}.`]) : [`${first} ${parts}.`]
 }
 
 /** Empty if most of the reserved memory is in use at the end, or none is, since the program has ended. */

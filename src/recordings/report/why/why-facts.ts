@@ -48,7 +48,8 @@ export function whyFacts(trace: Trace, pattern?: RegExp): WhyFacts {
   const peak = peakOf(trace)
   const figures = traceFigures(trace)
   const last = figures.outOfMemories.at(-1)
-  const moment = idleMomentOf(trace)
+  const idle = idleOf(trace)
+  const moment = idle?.moment ?? null
   const isOfPeak = moment?.isFailure === false && moment.event !== peak.event
   const ofPools = isOfPeak ? memoryAfter(trace, peak.event) : moment?.memory
   return {
@@ -56,11 +57,17 @@ export function whyFacts(trace: Trace, pattern?: RegExp): WhyFacts {
     peak,
     categories: categoriesAfter(trace, last === undefined ? peak.event : last.event - 1),
     waiting: waitingOf(trace),
-    idle: moment === null ? null : { moment, memory: idleMemoryOf(trace, moment.memory) },
+    idle,
     pools: ofPools === undefined ? [] : poolsOf(trace, ofPools),
     poolsAtEnd: trace.pools.length === 1 || moment === null ? [] : poolsOf(trace, memoryAfter(trace, trace.events - 1)),
     growth: growthOf(trace, pattern),
   }
+}
+
+/** The idle memory at the last failed request, else when most is reserved; null for a recording without segments. */
+export function idleOf(trace: Trace): Idle | null {
+  const moment = idleMomentOf(trace)
+  return moment === null ? null : { moment, memory: idleMemoryOf(trace, moment.memory) }
 }
 
 /** The moment with most in use. */
