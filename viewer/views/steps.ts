@@ -102,5 +102,5 @@ function sentenceOf(left: readonly number[], peak: number): string {
   if (later.length === 0) return kept
   if (leaking.length === 0) return `${kept}; no later step left more than ${formatShare(LITTLE)} of the peak`
   const sum = formatBytes(leaking.reduce((total, bytes) => total + bytes, 0))
-  return `${kept}; ${formatCount(leaking.length)} of ${formatCount(later.length)} later steps left ${sum} together`
+  return `${kept}; ${formatCount(leaking.length)} of ${formatCount(later.length)} later steps that can be judged left ${sum} together`
 }
