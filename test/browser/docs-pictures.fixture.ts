@@ -124,7 +124,7 @@ async function livePicture(browser: Browser, curvesMs: number): Promise<Shown> {
     await page.waitForSelector('section[aria-label="pool train"] canvas.map[aria-label^="address map of "]')
     await page.waitForSelector('section[aria-label="pool cache"] .alarm:has(dt:text-is("out of memory"))')
     await page.waitForTimeout(curvesMs)
-    // By cells: innerText of what the browser has not laid out yet has no space between them.
+    // The text of each cell is read by itself: a row without a layout has no spaces between its cells.
     const texts = await page
       .locator('[aria-label^="pool "] dl div')
       .evaluateAll(rows => rows.map(row => [...row.children].map(cell => cell.textContent?.trim()).join(' ')))

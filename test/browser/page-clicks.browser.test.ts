@@ -138,14 +138,14 @@ describe('a click on the page of a recording', { skip: skipReason }, () => {
   test('links lines with whole paths to an editor only if that is chosen', async () => {
     const builder = new TraceBuilder()
     const { stacks } = builder
-    const paths = ['/home/me/my model.py', 'train.py', 'C:\\work\\run#1.py']
+    const paths = ['/home/me/my model.py', 'train.py', 'C:\\runs\\run#1.py']
     const frames = paths.map((file, i) => stacks.entry(file, 7 + i, `f${i}`))
     builder.add(Action.alloc, 2 ** 30, 2 ** 20, 0, 0, stacks.number(frames))
     const page = await pages.open(builder.build({ file: 'linked' }), false, '#block=0')
     assert.equal(await page.locator('#block a').count(), 0)
     await page.check('#block input')
     const links = await page.locator('#block a').evaluateAll(all => all.map(each => each.getAttribute('href')))
-    assert.deepEqual(links, ['vscode://file/home/me/my%20model.py:7', 'vscode://file/C:/work/run%231.py:9'])
+    assert.deepEqual(links, ['vscode://file/home/me/my%20model.py:7', 'vscode://file/C:/runs/run%231.py:9'])
     await page.reload()
     await page.waitForFunction('globalThis.cudaMempoolPage')
     await idle(page)

@@ -18,7 +18,7 @@ export function makeMenu(details: HTMLDetailsElement): void {
       if (!details.contains(target as Node)) details.open = false
     })
   }
-  // Before the keys of the page, of which Escape takes the filter away.
+  // The menu handles Escape before the page does, where Escape removes the filter.
   const key = (event: KeyboardEvent) => {
     if (event.key !== 'Escape' || !details.open) return
     details.open = false

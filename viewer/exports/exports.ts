@@ -15,9 +15,9 @@ import { byId } from '../elements.js'
 import type { Page } from '../page.js'
 import { CanvasSurface } from '../surface.js'
 import { formatBytes, formatCount, formatUs } from '../text.js'
+import type { Pictures } from '../views/pictures.js'
 import { makeMenu } from './menu.js'
 import { imageOfPage } from './page-image.js'
-import type { Pictures } from './pictures.js'
 
 const SCALE = 2
 
@@ -48,7 +48,7 @@ export class Exports {
   private contents(what: string, kind: string): Promise<Blob> {
     const sheet = (rows: Sheet['rows']) => ({ heading: this.page.recording.verdict, rows, foot: this.foot })
     const [curves, stacked, maps] = [[this.curves()], [this.stacked()], this.maps()]
-    // Some browsers let nobody read an image that has elements of a page.
+    // A browser may refuse to read an image that contains elements of a page. The pictures are written then.
     if (what === 'page') return imageOfPage(this.foot, SCALE).catch(() => this.png(sheet([curves, stacked, ...maps])))
     const chosen = sheet({ curves: [curves], stacked: [stacked], maps }[what] ?? [])
     return kind === 'svg' ? this.svg(chosen) : this.png(chosen)
