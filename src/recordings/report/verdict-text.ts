@@ -197,17 +197,17 @@ function raiseText(limit: string, recording: TuneRecording, report: TuneReport):
   const what = lastFailure!.isLast ? 'what is recorded' : 'the run'
   const asked = withinIs === 'asked' ? withinBytes! : 0
   const withToday = limitText(today)
-  const withBest = isBetter ? `with ${settingsName(best!.settings)} to ${limitText(least)}` : ''
+  const withBest = isBetter ? `with ${settingsName(best!.settings)}` : ''
   if (today.bytes <= asked) {
-    const enough = `The least is ${withToday}${isBetter ? `, or ${withBest.replace(' to ', ' ')}` : ''}.`
+    const enough = `The least is ${withToday}${isBetter ? `, or ${withBest} ${limitText(least)}` : ''}.`
     return `To serve ${what}, a limit of ${formatBytes(asked)} is enough with today's settings. ${enough}`
   }
   const raise = `To serve ${what}, raise ${limit} with today's settings to ${withToday}`
   if (!isBetter) return `${raise}.`
   const isUnclear = asked === 0 && least.bytes < (lastFailure!.capacityBelowBytes ?? 0)
   const already = isUnclear ? ' If the limit is already as large, the setting alone is enough.' : ''
-  if (least.bytes <= asked) return `${raise}; with ${settingsName(best!.settings)} ${formatBytes(asked)} is enough.`
-  return `${raise}, or ${withBest}.${already}`
+  if (least.bytes <= asked) return `${raise}; ${withBest} ${formatBytes(asked)} is enough.`
+  return `${raise}, or ${withBest} to ${limitText(least)}.${already}`
 }
 
 function limitText({ bytes, share, deviceBytes }: RaisedLimit): string {
