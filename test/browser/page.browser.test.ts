@@ -29,7 +29,7 @@ describe('the page of a recording', { skip: skipReason }, () => {
 
   test('says how much was reserved and needed, and follows cursor, keys, search, filter and markers', async () => {
     const page = await open(mlp)
-    assert.match(await text(page, '#verdict'), /PyTorch reserved 198 MiB for 187.12 MiB in use: 1.06 ×/)
+    assert.match(await text(page, '#verdict'), /PyTorch reserved at most 198 MiB for at most 187.12 MiB in use: 1.06 ×/)
     assert.match(await text(page, '#holders-title'), /^Who holds it at the peak, .*: 187.12 MiB in 65 blocks$/)
     const peak = (await state(page)).cursor
     await press(page, 'ArrowRight')

@@ -9,7 +9,7 @@ import { formatBytes, formatCount, formatShare } from '../text.js'
 import { GUTTER } from './frame.js'
 
 const HEIGHT = 112 * REM
-const MOST_BAR = 44 * REM
+const MOST_BAR = 96 * REM
 /** A step that leaves less than this share of the peak leaves nothing that matters. */
 const LITTLE = 0.001
 
@@ -44,7 +44,7 @@ export class StepBars {
     const { left } = page.info
     byId('steps-section').hidden = left.length === 0
     if (left.length === 0) return
-    byId('steps-text').textContent = sentenceOf(left, page.info.peakBytes)
+    byId('steps-text').textContent = sentenceOf(left, page.info.steps.length, page.info.peakBytes)
     const host = byId('steps')
     host.hidden = left.every(bytes => bytes === 0)
     if (host.hidden) return
@@ -95,12 +95,14 @@ export class StepBars {
 }
 
 /** The finding in one sentence. */
-function sentenceOf(left: readonly number[], peak: number): string {
+function sentenceOf(left: readonly number[], steps: number, peak: number): string {
   const [first, ...later] = left
   const leaking = later.filter(bytes => bytes > LITTLE * peak)
+  const open = steps - left.length
+  const rest = open > 0 ? `; blocks of the last ${formatCount(open)} may still be freed` : ''
   const kept = `step 1 left ${formatBytes(first)} that stay`
-  if (later.length === 0) return kept
-  if (leaking.length === 0) return `${kept}; no later step left more than ${formatShare(LITTLE)} of the peak`
+  if (later.length === 0) return `${kept}${rest}`
+  if (leaking.length === 0) return `${kept}; no later step left more than ${formatShare(LITTLE)} of the peak${rest}`
   const sum = formatBytes(leaking.reduce((total, bytes) => total + bytes, 0))
-  return `${kept}; ${formatCount(leaking.length)} of ${formatCount(later.length)} later steps that can be judged left ${sum} together`
+  return `${kept}; ${formatCount(leaking.length)} of the next ${formatCount(later.length)} left ${sum} together${rest}`
 }

@@ -56,6 +56,9 @@ export class Summary implements ViewPart {
     const titles = columns.map(({ title, tip }) => element('th', { title: tip }, title))
     const head = element('tr', {}, element('td'), element('td'), ...titles)
     const rows = policies.map(each => this.policyRow(each, most))
+    byId('policies').querySelector('caption')!.textContent = columns
+      .map(({ title, tip }) => `${title}: ${tip}`)
+      .join('; ')
     for (const part of byId('policies').querySelectorAll('thead, tbody')) part.remove()
     byId('policies').append(element('thead', {}, head), element('tbody', {}, ...rows))
   }

@@ -45,13 +45,13 @@ export const MEMORY_FIGURES: readonly Figure[] = [
     text: run => bytesText(run.peakReservedBytes),
     meaning: ({ capacityBytes }) =>
       `peak reserved: the most taken from the device${capacityBytes === null ? ', without a limit' : ''}.`,
-    page: { title: 'most reserved', tip: 'the most taken from the device' },
+    page: { title: 'most reserved', tip: 'the most taken from a device with room' },
   },
   {
     title: '× peak\nin use',
     text: run => formatRatio(run.overhead),
     isShown: ({ trace }) => trace.failedRequests === 0,
-    page: { title: '× in use', tip: 'that over the most in use at once' },
+    page: { title: '× in use', tip: 'most reserved over the most in use at once' },
   },
   {
     title: 'frag-\nmented',

@@ -19,8 +19,8 @@ export const RECORDERS: Readonly<Record<Trace['recorder'], Recorder>> = {
     recordedFrom: '',
     limit: 'set_per_process_memory_fraction',
     stacks:
-      `torch.cuda.memory._record_memory_history(stacks='python') records them unless its context is None, ` +
-      'torch.profiler with with_stack=True',
+      `torch.cuda.memory._record_memory_history(stacks='python') records them, without context=None; ` +
+      'so does torch.profiler with with_stack=True',
   },
   'cuda-mempool': {
     allocator: 'the pool',

@@ -90,6 +90,7 @@ export function labelOf(calls: readonly Pick<Box, 'label'>[], room: number, widt
     ...(calls.length <= MOST_NAMES ? [`${count}: ${calls.map(({ label }) => label).join(' › ')}`] : []),
     ...(calls.length > 2 ? [`${count}: ${first} › … › ${last}`] : []),
     `${count}: … › ${last}`,
+    `… › ${last}`,
     count,
   ]
   const texts = calls.length === 1 ? [first] : chain

@@ -32,7 +32,7 @@ describe('the picture as SVG', () => {
     const svg = pictureSvg(trace)
     checkWellFormed(svg)
     for (const title of [
-      'PyTorch reserved 4 MiB for 3 MiB in use: 1.33 ×.<',
+      'PyTorch reserved at most 4 MiB for at most 3 MiB in use: 1.33 ×.<',
       'In use and reserved',
       'Allocations, with bytes at the peak',
       'Where they lie: ',

@@ -21,7 +21,7 @@ test('the head says first that memory ran out, why, and what the verdict alone s
     builder.add(Action.outOfMemory, freeBytes, 4 * GiB, 0, 0)
     return answerFor(builder.build({ file: 'run.pickle' })).verdict
   }
-  const memory = 'PyTorch reserved 2 GiB for 2 GiB in use: 1.00 ×.'
+  const memory = 'PyTorch reserved at most 2 GiB for at most 2 GiB in use: 1.00 ×.'
   assert.deepEqual(failedWith(1 * GiB), [
     'Out of memory: really too little.',
     'No allocator could serve this: 3 GiB are missing.',
@@ -37,7 +37,7 @@ test('the head says first that memory ran out, why, and what the verdict alone s
 test('the head says first that memory grows, and where, unless the growth is small', () => {
   const { verdict, held } = answerFor(readRecording('traces/pairs/lstm-seed0-grown-leak.pickle.gz'))
   assert.equal(verdict[0], 'Memory grows from step to step: 5.79 MiB a step at app/pairs.py:86 leak_one.')
-  assert.match(verdict[1], /^PyTorch reserved 376 MiB for 268\.85 MiB in use: 1\.40 ×\.$/)
+  assert.match(verdict[1], /^PyTorch reserved at most 376 MiB for at most 268\.85 MiB in use: 1\.40 ×\.$/)
   assert.match(held!.title, /^Most in use: 268\.85 MiB at event 1,001, in step 7 of 8, .* Held then, by call site:$/)
   assert.deepEqual(held!.rows[2].text, 'app/pairs.py:86 leak_one (7 blocks)')
   assert.match(answerFor(readRecording('traces/pairs/lstm-seed0-a.pickle.gz')).verdict[0], /^PyTorch reserved/)
@@ -83,10 +83,10 @@ test('the three places that hold most at the peak are named, and the rest in one
 test('the verdict names the allocator that was recorded', () => {
   const firstOf = (recorder: Trace['recorder']) =>
     verdictLines(holding([[1]], { recorder, peakReservedBytes: 2 * MiB }), null)[0]
-  assert.equal(firstOf('PyTorch'), 'PyTorch reserved 2 MiB for 1 MiB in use: 2.00 ×.')
-  assert.equal(firstOf('CUDA'), 'CUDA reserved 2 MiB for 1 MiB in use: 2.00 ×.')
-  assert.equal(firstOf('RMM'), 'RMM reserved 2 MiB for 1 MiB in use: 2.00 ×.')
-  assert.equal(firstOf('cuda-mempool'), 'The pool reserved 2 MiB for 1 MiB in use: 2.00 ×.')
+  assert.equal(firstOf('PyTorch'), 'PyTorch reserved at most 2 MiB for at most 1 MiB in use: 2.00 ×.')
+  assert.equal(firstOf('CUDA'), 'CUDA reserved at most 2 MiB for at most 1 MiB in use: 2.00 ×.')
+  assert.equal(firstOf('RMM'), 'RMM reserved at most 2 MiB for at most 1 MiB in use: 2.00 ×.')
+  assert.equal(firstOf('cuda-mempool'), 'The pool reserved at most 2 MiB for at most 1 MiB in use: 2.00 ×.')
 })
 
 test('the verdict says how many requests the pool could not serve, though none failed in the recording', () => {

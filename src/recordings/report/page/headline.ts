@@ -64,14 +64,14 @@ export function verdictLines(trace: Trace, replay: ReplayReport | null): string[
   const first =
     recorded === null || peakRequestedBytes === 0
       ? `The program had ${inUse} in use at the peak.`
-      : `${who} reserved ${formatBytes(recorded)} for ${inUse} in use: ${formatRatio(recorded / peakRequestedBytes)} ×.`
+      : `${who} reserved at most ${formatBytes(recorded)} for at most ${inUse} in use: ${formatRatio(recorded / peakRequestedBytes)} ×.`
   const ours = replay?.runs.find(({ policy }) => policy === 'cuda-mempool')
   if (ours?.peakReservedBytes == null || ours.overhead === null) return [first]
   if (ours.failures > 0) return [first, `cuda-mempool could not serve ${counted(ours.failures, 'request')}.`]
-  const what = failed ? 'this run, with the requests that failed,' : 'the same run'
-  const than = failed ? ' the least possible' : ''
-  return [
-    first,
-    `cuda-mempool serves ${what} in ${formatBytes(ours.peakReservedBytes)}: ${formatRatio(ours.overhead)} ×${than}.`,
-  ]
+  const took = `${formatBytes(ours.peakReservedBytes)}: ${formatRatio(ours.overhead)} ×`
+  if (!failed) return [first, `cuda-mempool serves the same run in ${took}.`]
+  const what = 'this run, with the requests that failed,'
+  const least = ours.leastCapacityBytes
+  const within = least === null ? 'in' : `within a limit of ${formatBytes(least)}; without a limit it reserves`
+  return [first, `cuda-mempool serves ${what} ${within} ${took} the least possible.`]
 }

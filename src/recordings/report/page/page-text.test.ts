@@ -17,7 +17,7 @@ test('the note on missing call stacks says what records them, if anything does',
   const notes = (['PyTorch', 'cuda-mempool', 'RMM', 'CUDA'] as const).map(recorder => pageOf([[1]], { recorder }).notes)
   assert.match(
     notes[0][0],
-    /^The recording has no call stacks\. torch.*_history\(stacks='python'\) records them unless/,
+    /^The recording has no call stacks\. torch.*_history\(stacks='python'\) records them, without context=None; so does/,
   )
   assert.deepEqual(
     notes.slice(1).map(([first]) => first.replace('The recording has no call stacks. ', '')),

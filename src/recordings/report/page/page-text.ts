@@ -11,7 +11,7 @@ import { initialOf } from '../../trace/trace-figures.js'
 import { adviceLines } from '../advice-text.js'
 import { isUnclear, MAYBE, MEMORY_FIGURES } from '../figures.js'
 import { formatCount, formatNs, MISSING } from '../number-format.js'
-import { holderText } from '../place-text.js'
+import { holderRows, isUnknown } from '../place-text.js'
 import { nameOf } from '../policy-names.js'
 import { RECORDERS, type Recorder } from '../recorders.js'
 import { helpfulSetting, isSettingLine, recordedSettings } from '../settings-text.js'
@@ -134,8 +134,6 @@ function failureOf({ failed, largestIdle }: FailedRequest, names: Recorder): Pag
     facts: factsOf(failed),
     askedBytes,
     pieces: largestIdle,
-    holders: failed.holders
-      .filter(({ site, before }) => site !== null || before)
-      .map(holder => ({ bytes: holder.bytes, text: holderText(holder) })),
+    holders: failed.holders.every(isUnknown) ? [] : holderRows(failed.holders, failed.inUseBytes),
   }
 }

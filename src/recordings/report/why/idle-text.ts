@@ -46,7 +46,9 @@ export function idleSentences({ moment, memory }: Idle, when: string): string[] 
   const { reservedBytes, liveBytes } = moment.memory
   const reserved = reservedBytes ?? 0
   if (memory.idleBytes <= LEAST_IDLE_SHARE * reserved) return []
-  const most = `Most reserved: ${formatBytes(reserved)} ${when}, ${formatBytes(liveBytes)} in use then.`
+  const rounding = reserved - liveBytes - memory.idleBytes
+  const rounded = rounding > 0 ? `, and ${formatBytes(rounding)} more by rounding of sizes` : ''
+  const most = `Most reserved: ${formatBytes(reserved)} ${when}, ${formatBytes(liveBytes)} in use then${rounded}.`
   // The facts of a failed request have the idle pieces already.
   const first = moment.isFailure ? 'Of the idle memory' : `${most} ${idleIn(memory)}; of this`
   const parts = partsOf(memory)

@@ -171,7 +171,10 @@ function pieceText(failed: RecordedOutOfMemory, { allocator }: Recorder): string
     return `${piece}, but another stream's, another pool's, or for small blocks.`
   }
   const lacks = largestIdleBytes === null ? '' : `: the largest lacks ${formatBytes(askedBytes - largestIdleBytes)}`
-  return `No idle piece was large enough${lacks}.`
+  const more = capacityBytes - reservedBytes
+  const beside =
+    idleBytes < askedBytes && more < askedBytes ? `, and only ${formatBytes(more)} more could be reserved` : ''
+  return `No idle piece was large enough${lacks}${beside}.`
 }
 
 function holdersText(failed: RecordedOutOfMemory, names: Recorder, width: number): string {
