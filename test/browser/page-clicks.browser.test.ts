@@ -176,7 +176,7 @@ describe('a click on the page of a recording', { skip: skipReason }, () => {
     const [, count, bytes] = /^(\d+) blocks, (.*) at the peak$/.exec(await text(page, '#found'))!
     assert.match(await text(page, '#holders-title'), new RegExp(`: ${bytes} in \\d+ blocks found, of 187.12 MiB$`))
     assert.ok((await rows()) < allRows && (await boxes()) < allBoxes)
-    assert.equal(await text(page, '#list'), `list the events of the ${count} blocks found`)
+    assert.equal(await text(page, '#list'), `list those of the ${count} blocks found`)
     await page.click('#list')
     await idle(page)
     const events = Number(/^\d+/.exec(await text(page, '#events-text'))![0])
@@ -536,7 +536,7 @@ describe('a click on the page of a recording', { skip: skipReason }, () => {
         kind === 'button' && (isOutside || name === '×')
       assert.deepEqual(drawn.filter(isControl), [])
       assert.equal(
-        drawn.some(([, kind, name]) => kind === 'h2' && name === 'Events'),
+        drawn.some(([, kind, name]) => kind === 'h2' && name === 'Allocations and frees'),
         isListed,
       )
       assert.deepEqual(problems, [])

@@ -118,7 +118,8 @@ export class BlockDrawer {
       list.append(element('li', {}, choose))
     }
     const count = history.total === 1 ? 'Only this block' : `${formatCount(history.total)} blocks`
-    const heading = `${count} held address 0x${history.address.toString(16)} (${label}):`
+    const some = history.rows.length < history.total ? `, of which ${formatCount(history.rows.length)} are listed` : ''
+    const heading = `${count} held address 0x${history.address.toString(16)} (${label})${some}:`
     return element('div', {}, element('p', { class: 'quiet' }, heading), list)
   }
 
@@ -148,7 +149,7 @@ export class BlockDrawer {
     const [from, to] = [info.allocatedAt, info.freedAt < 0 ? page.info.events : info.freedAt].map(each => page.at(each))
     const margin = ((to - from) * (1 - LIFE_PART)) / 2
     page.zoom(from - margin, to + margin)
-    byId('stacked').scrollIntoView({ block: 'nearest' })
+    byId('stacked').scrollIntoView({ block: 'start' })
   }
 }
 

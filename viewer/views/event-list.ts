@@ -35,10 +35,10 @@ export class EventList implements ViewPart {
     const found = colours?.found ?? null
     const blocks =
       found === null
-        ? 'all events'
+        ? 'all allocations and frees'
         : found === 1
-          ? 'the events of the block found'
-          : `the events of the ${formatCount(found)} blocks found`
+          ? 'those of the block found'
+          : `those of the ${formatCount(found)} blocks found`
     byId('events-section').hidden = found === 0 && !state.listed
     open.textContent = state.listed ? 'close the list' : `list ${blocks}`
     open.setAttribute('aria-expanded', String(state.listed))

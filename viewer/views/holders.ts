@@ -141,7 +141,7 @@ export function heldText({ holders, heldAt, state, colours }: Page): string {
 /** The heading of the column of groups. */
 function nameOf(grouping: State['grouping']): string {
   const names: Partial<Record<State['grouping'], string>> = {
-    stack: 'innermost call',
+    stack: 'call site',
     lifetime: 'how long the blocks live',
     age: 'when they were allocated',
   }

@@ -100,7 +100,7 @@ function sentenceOf(left: readonly number[], steps: number, peak: number): strin
   const leaking = later.filter(bytes => bytes > LITTLE * peak)
   const open = steps - left.length
   const rest = open > 0 ? `; blocks of the last ${formatCount(open)} may still be freed` : ''
-  const kept = `step 1 left ${formatBytes(first)} that stay`
+  const kept = `step 1 left ${formatBytes(first)}`
   if (later.length === 0) return `${kept}${rest}`
   if (leaking.length === 0) return `${kept}; no later step left more than ${formatShare(LITTLE)} of the peak${rest}`
   const sum = formatBytes(leaking.reduce((total, bytes) => total + bytes, 0))

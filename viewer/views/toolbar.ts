@@ -180,7 +180,7 @@ export class Toolbar implements ViewPart {
       '-': () => page.scale(1.6),
       '0': () => page.zoom(0, page.end),
       p: () => page.moveCursor(info.peakEvent),
-      o: () => this.next(info.failures, 1),
+      o: () => this.next(info.failures, 1, info.failures[0]),
       '[': () => this.next(info.steps, -1),
       ']': () => this.next(info.steps, 1),
       a: () => page.update({ a: state.cursor }),
@@ -214,11 +214,11 @@ export class Toolbar implements ViewPart {
     page.moveCursor(event >= 0 && event !== state.cursor ? event : state.cursor + by)
   }
 
-  /** Moves the cursor to the next of rising events, or to the first after the last. */
-  private next(events: Int32Array, by: 1 | -1): void {
-    if (events.length === 0) return
+  /** Moves the cursor to the next of rising events, or if there is none to `otherwise`. */
+  private next(events: Int32Array, by: 1 | -1, otherwise?: number): void {
     const { cursor } = this.page.state
     const found = by > 0 ? events.find(event => event > cursor) : events.findLast(event => event < cursor)
-    this.page.moveCursor(found ?? (by > 0 ? events[0] : events[events.length - 1]))
+    const next = found ?? otherwise
+    if (next !== undefined) this.page.moveCursor(next)
   }
 }

@@ -61,15 +61,14 @@ export function colouringOf(live: LiveBlocks, grouping: Grouping): Colouring {
     cellOfGroup[each] = Cell.first + i
   })
   const total = live.peakBytes || 1
-  const legend = shown.map((each, i) => ({
-    cell: Cell.first + i,
-    label: labelOf(each),
-    bytes: atPeak[each],
-    share: atPeak[each] / total,
-  }))
-  const restBytes = live.peakBytes - legend.reduce((sum, { bytes }) => sum + bytes, 0)
   const isUsed = new Uint8Array(count)
   for (const each of group) isUsed[each] = 1
+  const legend = shown.flatMap((each, i) =>
+    isUsed[each] === 0
+      ? []
+      : [{ cell: Cell.first + i, label: labelOf(each), bytes: atPeak[each], share: atPeak[each] / total }],
+  )
+  const restBytes = live.peakBytes - legend.reduce((sum, { bytes }) => sum + bytes, 0)
   for (const each of shown) isUsed[each] = 0
   const others = isUsed.reduce((sum, used) => sum + used, 0)
   if (others > 0) {

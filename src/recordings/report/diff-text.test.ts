@@ -58,8 +58,8 @@ test('stacks of one site are told apart where they differ', () => {
   const lines = diffText(before, after, STYLE).split('\n').slice(-5)
   assert.deepEqual(lines, [
     'By call site, at the peaks: grown +4 MiB.',
-    '  +4 MiB  model.py:7 build, in torch/nn/modules/linear.py:125 forward (from',
-    '          6 MiB)',
+    '  +4 MiB  model.py:7 build, mostly in torch/nn/modules/linear.py:125 forward',
+    '          (from 6 MiB)',
     '      +5 MiB  in torch/nn/modules/linear.py:125 forward (from 4 MiB)',
     '      −1 MiB  in torch/nn/functional.py:9 relu (from 2 MiB)',
   ])

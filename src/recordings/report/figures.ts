@@ -38,7 +38,7 @@ export const MEMORY_FIGURES: readonly Figure[] = [
     meaning: ({ trace }) =>
       'least memory: the least in which a replay served everything' +
       `${trace.failedRequests > 0 ? ', the requests that failed too' : ''}.`,
-    page: { title: 'fits in', tip: 'the least memory in which a replay serves everything' },
+    page: { title: 'fits in', tip: 'the least memory in which a replay serves everything, to 0.2 % or 2 MiB' },
   },
   {
     title: 'peak\nreserved',

@@ -18,11 +18,11 @@ export function siteText(site: string): string {
 }
 
 /** Blocks of one place, by their call site if they have one. */
-interface Place extends Pick<Holder, 'site'>, Partial<Pick<Holder, 'through' | 'before'>> {}
+interface Place extends Pick<Holder, 'site'>, Partial<Pick<Holder, 'through' | 'throughAll' | 'before'>> {}
 
-export function placeText({ site, through = null, before = false }: Place): string {
+export function placeText({ site, through = null, throughAll = true, before = false }: Place): string {
   const place = site === null ? (before ? 'from before the recording' : 'without a call stack') : siteText(site)
-  return through === null ? place : `${place}, in ${siteText(through)}`
+  return through === null ? place : `${place}, ${throughAll ? 'in' : 'mostly in'} ${siteText(through)}`
 }
 
 /** Whether nothing tells whose blocks they are. */

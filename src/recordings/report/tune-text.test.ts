@@ -168,8 +168,8 @@ test('with a capacity the text says whether the recording fits, with how many re
 
 test('the request above the capacity is named, with the largest holders, and without advice', () => {
   const holders = [
-    { bytes: 3 * GiB, blocks: 2, site: 'train.py:7 step', through: null, before: false },
-    { bytes: 2 * GiB, blocks: 2, site: null, through: null, before: true },
+    { bytes: 3 * GiB, blocks: 2, site: 'train.py:7 step', through: null, throughAll: false, before: false },
+    { bytes: 2 * GiB, blocks: 2, site: null, through: null, throughAll: false, before: true },
   ]
   const own = { withinBytes: 4 * GiB, withinIs: 'failure', lastFailure: failure({}), holders } as const
   const shown = (given: object) =>

@@ -30,7 +30,7 @@ test('a failed request tells what is free and reserved, and that the size of the
 })
 
 test('failed requests tell how the memory of others changed', () => {
-  assert.equal(linesFor([3 * GiB, 3 * GiB])[1], 'It was the same at all 2 failed requests.')
+  assert.equal(linesFor([3 * GiB, 3 * GiB])[1], 'The sum was the same at all 2 failed requests.')
   assert.equal(
     linesFor([3 * GiB, 1 * GiB, 3 * GiB - 512 * MiB])[1],
     'Over 3 failed requests it varied by 2 GiB, and was 512 MiB more at the last than at the first.',

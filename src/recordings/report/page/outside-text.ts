@@ -42,7 +42,7 @@ function changeLine(known: readonly RecordedOutOfMemory[]): string[] {
   const sums = known.map(({ deviceFreeBytes, reservedBytes }) => deviceFreeBytes! + reservedBytes!)
   const [least, most] = [Math.min(...sums), Math.max(...sums)]
   const count = formatCount(known.length)
-  if (least === most) return [`It was the same at all ${count} failed requests.`]
+  if (least === most) return [`The sum was the same at all ${count} failed requests.`]
   const change = sums[0] - sums[sums.length - 1]
   const end =
     change === 0

@@ -30,6 +30,8 @@ export interface SiteDifference {
   readonly site: string | null
   /** the line of PyTorch that the site called for most of these bytes, if any */
   readonly through: string | null
+  /** whether it called that line for all of these bytes */
+  readonly throughAll: boolean
   /** whether these are blocks from before the recording, without a call stack */
   readonly before: boolean
   /** requested bytes at the peak of the first recording, and of the second */
@@ -110,11 +112,11 @@ function siteDifference(sides: Sides): SiteChange {
   }
   const [{ before }] = named
   const all = named.reduce((sum, held) => sum + held.bytes, 0)
-  const through = mainCall(
+  const main = mainCall(
     bytesBy(({ site }) => site.through),
     all,
   )
-  return { site: mostOf(bytesBy(({ site }) => site.site)), through, before, ...sumsOf(sides) }
+  return { site: mostOf(bytesBy(({ site }) => site.site)), ...main, before, ...sumsOf(sides) }
 }
 
 function sumsOf([before, after]: Sides): Pick<StackDifference, 'bytes' | 'blocks'> {

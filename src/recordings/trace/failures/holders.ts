@@ -17,6 +17,8 @@ export interface Holder {
   readonly site: string | null
   /** the line of PyTorch, or of generated code, that the site called for over half of these bytes; null for none */
   readonly through: string | null
+  /** whether it called that line for all of these bytes */
+  readonly throughAll: boolean
   /** whether the blocks are from before the recording */
   readonly before: boolean
 }
@@ -30,7 +32,7 @@ export function holdersOf(trace: Trace, live: readonly number[]): Holder[] {
     const { site, through } = sites.siteOf(before ? 0 : stack)
     const key = placeKey(site, before)
     const { holder, throughBytes } = found.get(key) ?? {
-      holder: { bytes: 0, blocks: 0, site, through, before },
+      holder: { bytes: 0, blocks: 0, site, through, throughAll: true, before },
       throughBytes: new Map(),
     }
     throughBytes.set(through, (throughBytes.get(through) ?? 0) + bytes)
@@ -38,7 +40,7 @@ export function holdersOf(trace: Trace, live: readonly number[]): Holder[] {
     found.set(key, { holder: sum, throughBytes })
   }
   return [...found.values()]
-    .map(({ holder, throughBytes }) => ({ ...holder, through: mainCall(throughBytes, holder.bytes) }))
+    .map(({ holder, throughBytes }) => ({ ...holder, ...mainCall(throughBytes, holder.bytes) }))
     .sort((a, b) => b.bytes - a.bytes)
 }
 
@@ -48,9 +50,13 @@ export function placeKey(site: string | null, before: boolean): string {
 }
 
 /** The call with over half of all bytes; null for none. A site may call many, and none of them stands for the rest. */
-export function mainCall(bytes: ReadonlyMap<string | null, number>, all: number): string | null {
-  const through = mostOf(bytes)
-  return through !== null && 2 * bytes.get(through)! > all ? through : null
+export function mainCall(
+  bytes: ReadonlyMap<string | null, number>,
+  all: number,
+): Pick<Holder, 'through' | 'throughAll'> {
+  const most = mostOf(bytes)
+  const through = most !== null && 2 * bytes.get(most)! > all ? most : null
+  return { through, throughAll: bytes.get(through) === all }
 }
 
 /** The name with most bytes; null for none. */

@@ -25,7 +25,7 @@ export interface PredictRecording {
 }
 
 /** The memory of a call site at the peaks: of the recordings in their order, and as predicted. */
-export interface PredictSite extends Pick<Holder, 'site' | 'through'> {
+export interface PredictSite extends Pick<Holder, 'site' | 'through' | 'throughAll'> {
   readonly recordedBytes: readonly number[]
   readonly predictedBytes: number
 }

@@ -180,6 +180,7 @@ function sitesOf(recorded: readonly Trace[], predicted: Trace): PredictSite[] {
   return atPeak(predicted).map(holder => ({
     site: holder.site,
     through: holder.through,
+    throughAll: holder.throughAll,
     recordedBytes: known.map(bytes => bytes.get(key(holder)) ?? 0),
     predictedBytes: holder.bytes,
   }))
