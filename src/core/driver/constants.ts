@@ -130,6 +130,7 @@ export const CU_MEM_LOCATION_TYPE_HOST = 2
 export const CU_MEM_LOCATION_TYPE_HOST_NUMA = 3
 /** CUmemAccess_flags */
 export const CU_MEM_ACCESS_FLAGS_PROT_NONE = 0
+export const CU_MEM_ACCESS_FLAGS_PROT_READ = 1
 export const CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3
 /** CUmemAttach_flags: any stream of any device may use it */
 export const CU_MEM_ATTACH_GLOBAL = 1

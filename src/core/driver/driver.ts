@@ -169,7 +169,10 @@ export interface Driver {
   cuMemRelease(handle: number): void
   cuMemMap(ptr: number, bytes: number, handle: number): void
   cuMemUnmap(ptr: number, bytes: number): void
-  /** access of `devices` to whole mappings: `flags` are CUmemAccess_flags, by default read and write */
+  /**
+   * access of `devices` to whole mappings: `flags` are CUmemAccess_flags, by default read and write; fills of memory
+   * that may only be read, and copies into it, are refused with CUDA_ERROR_INVALID_VALUE
+   */
   cuMemSetAccess(ptr: number, bytes: number, devices: readonly number[], flags?: number): void
   /** a file descriptor, which the caller closes */
   cuMemExportToShareableHandle(handle: number, handleType: number): number

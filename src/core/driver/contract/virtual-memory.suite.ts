@@ -4,6 +4,7 @@ import assert from 'node:assert/strict'
 import { beforeEach, describe, it, type TestContext } from 'node:test'
 import { GiB, KiB, MiB, TiB } from '../../base/bytes.js'
 import {
+  CU_MEM_ACCESS_FLAGS_PROT_READ,
   CU_MEM_HANDLE_TYPE_NONE,
   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
   DEVICE_ATTRIBUTE,
@@ -19,7 +20,7 @@ const {
 } = DEVICE_ATTRIBUTE
 
 export function virtualMemorySuite(fixture: DriverFixture): void {
-  const { exported, later, missing, read } = fixture
+  const { allocate, exported, later, missing, read } = fixture
   let driver: Driver
   let device: number
   beforeEach(() => {
@@ -137,6 +138,32 @@ export function virtualMemorySuite(fixture: DriverFixture): void {
       refuses(() => driver.cuMemUnmap(base, granule), 'cuMemUnmap')
       driver.cuMemsetD8Async(base, 1, 2 * granule, 0)
       assert.equal(read(base + granule, 1)[0], 1)
+    })
+
+    it('memory mapped for reading is read and copied from, and never written', test => {
+      if (lacks(test)) return
+      const base = reserve(4 * granule)
+      const handle = map(base, granule)
+      driver.cuMemMap(base + 2 * granule, granule, handle)
+      later(() => driver.cuMemUnmap(base + 2 * granule, granule))
+      const view = base + 2 * granule
+      const [data, other] = [sequence(granule), allocate(granule)]
+      driver.cuMemcpyHtoD(base, data)
+      driver.cuMemsetD8Async(other, 5, granule, 0)
+      driver.cuCtxSynchronize()
+      driver.cuMemSetAccess(view, granule, [device], CU_MEM_ACCESS_FLAGS_PROT_READ)
+      const { CUDA_ERROR_INVALID_VALUE } = RESULT
+      refuses(() => driver.cuMemcpyHtoD(view, Uint8Array.of(1)), 'cuMemcpyHtoD', CUDA_ERROR_INVALID_VALUE)
+      refuses(() => driver.cuMemsetD32Async(view, 1, 4, 0), 'cuMemsetD32Async', CUDA_ERROR_INVALID_VALUE)
+      refuses(() => driver.cuMemcpyDtoD(view, other, granule), 'cuMemcpyDtoD', CUDA_ERROR_INVALID_VALUE)
+      assert.deepEqual(read(view, granule), data)
+      driver.cuMemcpyDtoD(other, view, granule)
+      assert.deepEqual(read(other, granule), data)
+      driver.cuMemsetD8Async(base, 9, 1, 0)
+      assert.equal(read(view, 1)[0], 9)
+      driver.cuMemSetAccess(view, granule, [device])
+      driver.cuMemsetD8Async(view, 8, 1, 0)
+      assert.equal(read(base, 1)[0], 8)
     })
 
     it('access to unmapped addresses, and more memory than the device has, are refused', test => {

@@ -7,6 +7,8 @@ import type { SimulatedDevice } from '../device.js'
 export interface AccessRights {
   /** bit d is set if device d has access */
   devices: number
+  /** bit d is set if the access of device d is for reading only; only mappings have such access */
+  readOnly?: number
 }
 
 /** The rights of managed memory, and of registered host memory. */

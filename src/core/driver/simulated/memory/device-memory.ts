@@ -59,29 +59,31 @@ export class DeviceMemory {
 
   /** Copies bytes from `address` on into `target`. */
   read(address: number, target: Uint8Array): void {
-    this.eachPiece(address, target.length, (contents, offset, bytes, done) =>
-      contents.read(offset, target.subarray(done, done + bytes)),
-    )
+    for (const { contents, offset, bytes, done } of this.pieces(address, target.length, 'read')) {
+      contents.read(offset, target.subarray(done, done + bytes))
+    }
   }
 
   /** Writes the bytes of `source` from `address` on. */
   write(address: number, source: Uint8Array): void {
-    this.eachPiece(address, source.length, (contents, offset, bytes, done) =>
-      contents.write(offset, source.subarray(done, done + bytes)),
-    )
+    for (const { contents, offset, bytes, done } of this.pieces(address, source.length, 'write')) {
+      contents.write(offset, source.subarray(done, done + bytes))
+    }
   }
 
   /** Repeats the 32-bit `word` over `bytes` from `address` on, a multiple of 4. */
   fill(address: number, bytes: number, word: number): void {
-    this.eachPiece(address, bytes, (contents, offset, count) => contents.fill(offset, count, word))
+    for (const { contents, offset, bytes: count } of this.pieces(address, bytes, 'write')) {
+      contents.fill(offset, count, word)
+    }
   }
 
   /** The number of 32-bit words in a range that are not `word`; `address` and `bytes` are multiples of 4. */
   countDifferent(address: number, bytes: number, word: number): number {
     let different = 0
-    this.eachPiece(address, bytes, (contents, offset, count) => {
+    for (const { contents, offset, bytes: count } of this.pieces(address, bytes, 'read')) {
       different += contents.countDifferent(offset, count, word)
-    })
+    }
     return different
   }
 
@@ -89,25 +91,17 @@ export class DeviceMemory {
    * Copies `bytes` to `target`. `from` reads the source: this device, or the other device of a copy between devices.
    */
   copy(target: number, source: number, bytes: number, from: DeviceMemory = this): void {
-    const pieces = from.pieces(source, bytes)
-    this.pieces(target, bytes)
+    const pieces = from.pieces(source, bytes, 'read')
+    this.pieces(target, bytes, 'write')
     for (const piece of pieces) {
-      this.eachPiece(target + piece.done, piece.bytes, (contents, offset, count, done) =>
-        contents.copyFrom(offset, piece.contents, piece.offset + done, count),
-      )
+      for (const { contents, offset, bytes: count, done } of this.pieces(target + piece.done, piece.bytes, 'write')) {
+        contents.copyFrom(offset, piece.contents, piece.offset + done, count)
+      }
     }
   }
 
-  private eachPiece(
-    address: number,
-    bytes: number,
-    visit: (contents: DeviceContents, offset: number, bytes: number, done: number) => void,
-  ): void {
-    for (const piece of this.pieces(address, bytes)) visit(piece.contents, piece.offset, piece.bytes, piece.done)
-  }
-
   // All pieces are checked before any is written, so that a fault leaves no partial operation.
-  private pieces(address: number, bytes: number): Piece[] {
+  private pieces(address: number, bytes: number, access: 'read' | 'write'): Piece[] {
     const pieces: Piece[] = []
     for (let done = 0; done < bytes; ) {
       const at = address + done
@@ -116,11 +110,26 @@ export class DeviceMemory {
       if ((extent.access.devices & (1 << this.device)) === 0) {
         throw this.illegal(at, `memory of ${extent.memory?.name}, without access for this device`)
       }
+      if (access === 'write' && isReadOnly(extent, this.device)) {
+        throw this.illegal(at, `memory of ${extent.memory?.name}, which this device may only read`)
+      }
       const count = Math.min(bytes - done, extent.base + extent.bytes - at)
       pieces.push({ contents: extent.contents, offset: at - extent.base + extent.contentsOffset, bytes: count, done })
       done += count
     }
     return pieces
+  }
+
+  /** Whether a part of the range is mapped for this device to read only. */
+  hasReadOnly(address: number, bytes: number): boolean {
+    const { reservation } = this.space.find(address)!
+    if (!reservation?.hasReadOnly) return false
+    for (let at = address; at < address + bytes; ) {
+      const mapping = reservation.at(at)
+      if (mapping !== undefined && isReadOnly(mapping, this.device)) return true
+      at = mapping === undefined ? reservation.granuleAfter(at) : mapping.base + mapping.bytes
+    }
+    return false
   }
 
   private extentAt(address: number): Extent {
@@ -145,6 +154,11 @@ export class DeviceMemory {
   toJSON(): object {
     return { device: this.device }
   }
+}
+
+/** Whether `device` may read the memory and not write it. */
+function isReadOnly({ access: { readOnly = 0 } }: Extent, device: number): boolean {
+  return (readOnly & (1 << device)) !== 0
 }
 
 /** The bytes of a view, over the same memory. */

@@ -2,6 +2,7 @@
 // array that are made at their first use. So a lookup costs the same with many mappings, and an empty reservation of
 // terabytes costs nothing.
 
+import { CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READ } from '../../constants.js'
 import type { SimulatedDevice } from '../device.js'
 import type { AccessRights } from './access-rights.js'
 import type { Contents } from './contents.js'
@@ -27,7 +28,7 @@ export class PhysicalAllocation {
 /** A physical allocation at the addresses where it is mapped. */
 export class Mapping implements Extent {
   readonly contentsOffset = 0
-  readonly access: AccessRights = { devices: 0 }
+  readonly access: Required<AccessRights> = { devices: 0, readOnly: 0 }
   readonly memory: SimulatedDevice
   readonly contents: Contents
 
@@ -39,12 +40,23 @@ export class Mapping implements Extent {
     this.memory = physical.device
     this.contents = physical.contents
   }
+
+  /** Sets the access of the device with this bit to CUmemAccess_flags. */
+  allow(bit: number, flags: number): void {
+    const { access } = this
+    access.devices &= ~bit
+    access.readOnly &= ~bit
+    if (flags !== CU_MEM_ACCESS_FLAGS_PROT_NONE) access.devices |= bit
+    if (flags === CU_MEM_ACCESS_FLAGS_PROT_READ) access.readOnly |= bit
+  }
 }
 
 /** The mappings of a reserved range, by granule. */
 export class Reservation {
   /** number of mappings */
   mappings = 0
+  /** whether a mapping was ever made read-only: only then fills and copies look for one */
+  hasReadOnly = false
   private readonly blocks = new Map<number, (Mapping | undefined)[]>()
 
   constructor(
@@ -56,6 +68,11 @@ export class Reservation {
   at(address: number): Mapping | undefined {
     const granule = Math.floor((address - this.base) / this.granularityBytes)
     return this.blocks.get(Math.floor(granule / BLOCK_GRANULES))?.[granule % BLOCK_GRANULES]
+  }
+
+  /** Where the granule after that of `address` begins. */
+  granuleAfter(address: number): number {
+    return (Math.floor(address / this.granularityBytes) + 1) * this.granularityBytes
   }
 
   /** Enters `mapping` for its granules; undefined removes the mapping that covers exactly this range. */

@@ -5,7 +5,7 @@ import type { SimulatedContext } from '../context.js'
 import { IllegalAddress, type Scheduler } from '../streams/scheduler.js'
 import type { StreamQueue } from '../streams/stream-queue.js'
 import type { AddressSpace } from './address-space.js'
-import { bytesOf } from './device-memory.js'
+import { bytesOf, type DeviceMemory } from './device-memory.js'
 import type { HostRegistry } from './host-registry.js'
 
 /** Submits copies and fills to streams. */
@@ -19,8 +19,8 @@ export class Transfers {
 
   /** From the host. Registered memory is read when the copy runs; pageable memory is copied aside now. */
   upload(context: SimulatedContext, queue: StreamQueue, target: number, source: ArrayBufferView): void {
-    if (!this.checkRange(target, source.byteLength)) return
     const { memory } = context
+    if (!this.checkTarget(memory, target, source.byteLength)) return
     if (this.hosts.has(source)) {
       this.scheduler.submit(queue, () => memory.write(target, this.registered(source)))
     } else {
@@ -38,7 +38,7 @@ export class Transfers {
   }
 
   copy(context: SimulatedContext, queue: StreamQueue, target: number, source: number, bytes: number): void {
-    if (!this.checkRange(target, bytes) || !this.checkRange(source, bytes)) return
+    if (!this.checkTarget(context.memory, target, bytes) || !this.checkRange(source, bytes)) return
     this.scheduler.submit(queue, () => context.memory.copy(target, source, bytes))
   }
 
@@ -51,18 +51,25 @@ export class Transfers {
     sourceContext: SimulatedContext,
     bytes: number,
   ): void {
-    if (!this.checkRange(target, bytes) || !this.checkRange(source, bytes)) return
+    if (!this.checkTarget(targetContext.memory, target, bytes) || !this.checkRange(source, bytes)) return
     this.scheduler.submit(queue, () => targetContext.memory.copy(target, source, bytes, sourceContext.memory))
   }
 
   fill(context: SimulatedContext, queue: StreamQueue, target: number, word: number, bytes: number): void {
-    if (!this.checkRange(target, bytes)) return
+    if (!this.checkTarget(context.memory, target, bytes)) return
     this.scheduler.submit(queue, () => context.memory.fill(target, bytes, word))
   }
 
   private registered(host: ArrayBufferView): Uint8Array {
     if (!this.hosts.has(host)) throw new IllegalAddress('a copy uses host memory that is no longer registered')
     return bytesOf(host)
+  }
+
+  /** As `checkRange`; refuses memory that may only be read, too, which a GPU's driver knows at the call. */
+  private checkTarget(memory: DeviceMemory, address: number, bytes: number): boolean {
+    if (!this.checkRange(address, bytes)) return false
+    if (!memory.hasReadOnly(address, bytes)) return true
+    throw this.interceptor.invalid('the memory is mapped for reading only')
   }
 
   /** Refuses a range outside of an allocation or reservation, as the driver does at the call. False for no bytes. */

@@ -3,8 +3,9 @@ import { test } from 'node:test'
 import { GiB, KiB, MiB } from '../../../base/bytes.js'
 import { CudaError, DeviceLostError } from '../../../base/errors.js'
 import { Random } from '../../../base/random.js'
-import { DEVICE_ATTRIBUTE, RESULT } from '../../constants.js'
+import { CU_MEM_ACCESS_FLAGS_PROT_READ, CU_STREAM_NON_BLOCKING, DEVICE_ATTRIBUTE, RESULT } from '../../constants.js'
 import { refuses } from '../../contract/refuses.fixture.js'
+import { STORE_PTX } from '../../store-kernel.fixture.js'
 import { openSimulated } from '../opened.fixture.js'
 import type { SimulatedDriver } from '../simulated-driver.js'
 
@@ -157,6 +158,46 @@ test('random mappings keep contents and count memory', () => {
   }
   assert.equal(driver.usedBytes(), 0)
   driver.cuMemAddressFree(base, places * granularityBytes)
+})
+
+/** Makes the mapping at `view` read-only for device 0, and runs a kernel that stores there. */
+function storeThere(driver: SimulatedDriver, view: number): void {
+  driver.cuMemSetAccess(view, GRANULE, [0], CU_MEM_ACCESS_FLAGS_PROT_READ)
+  const kernel = driver.cuModuleGetFunction(driver.cuModuleLoadData(STORE_PTX), 'driver_suite_store')
+  const args = { bytes: new Uint8Array(new BigUint64Array([BigInt(view), 9n]).buffer), offsets: [0, 8] }
+  driver.cuLaunchKernel(kernel, { grid: [1, 1, 1], block: [1, 1, 1], sharedBytes: 0 }, 0, args)
+}
+
+/** Captures a fill at `view`, then makes the mapping read-only for device 0, and launches the graph. */
+function fillByGraph(driver: SimulatedDriver, view: number): void {
+  const stream = driver.cuStreamCreate(CU_STREAM_NON_BLOCKING)
+  driver.cuStreamBeginCapture(stream, 0)
+  driver.cuMemsetD32Async(view, 9, 1, stream)
+  const graph = driver.cuGraphInstantiate(driver.cuStreamEndCapture(stream))
+  driver.cuMemSetAccess(view, GRANULE, [0], CU_MEM_ACCESS_FLAGS_PROT_READ)
+  driver.cuGraphLaunch(graph, 0)
+}
+
+test('work that writes to memory mapped for reading ends its context, and the contents stay', () => {
+  for (const write of [storeThere, fillByGraph]) {
+    const driver = openSimulated({ progress: 'eager', devices: 2 })
+    const base = driver.cuMemAddressReserve(2 * GRANULE, 0)
+    driver.cuMemMap(base + GRANULE, GRANULE, mapNew(driver, base))
+    driver.cuMemSetAccess(base + GRANULE, GRANULE, [0, 1])
+    driver.cuMemsetD32Async(base, 7, 1, 0)
+    write(driver, base + GRANULE)
+    const lost = () => driver.cuCtxSynchronize()
+    const { CUDA_ERROR_ILLEGAL_ADDRESS } = RESULT
+    assert.throws(lost, { result: CUDA_ERROR_ILLEGAL_ADDRESS, message: /which this device may only read/ })
+    assert.throws(lost, DeviceLostError)
+    driver.cuCtxSetCurrent(driver.cuDevicePrimaryCtxRetain(1))
+    const host = new Uint32Array(1)
+    driver.cuMemcpyDtoH(host, base + GRANULE)
+    assert.equal(host[0], 7)
+    driver.cuMemsetD32Async(base + GRANULE, 8, 1, 0) // device 1 may still write
+    driver.cuMemcpyDtoH(host, base + GRANULE)
+    assert.equal(host[0], 8)
+  }
 })
 
 test('virtual memory can be switched off', () => {

@@ -1,7 +1,12 @@
 // CUDA's virtual memory management: cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemSetAccess and their opposites.
 // Sizes and addresses are multiples of the granularity.
 
-import { CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, RESULT } from '../../constants.js'
+import {
+  CU_MEM_ACCESS_FLAGS_PROT_NONE,
+  CU_MEM_ACCESS_FLAGS_PROT_READ,
+  CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+  RESULT,
+} from '../../constants.js'
 import type { CallInterceptor } from '../call-interceptor.js'
 import { costOfMappingUs, FIRST_PEER_ACCESS_US } from '../cost-model.js'
 import type { SimulatedDevice } from '../device.js'
@@ -11,6 +16,8 @@ import type { AddressRegion, AddressSpace } from './address-space.js'
 import type { PeerAccess } from './peer-access.js'
 import { Mapping, PhysicalAllocation, Reservation } from './reservation.js'
 import type { Shareables } from './shareable.js'
+
+const ACCESS_FLAGS = [CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READ, CU_MEM_ACCESS_FLAGS_PROT_READWRITE]
 
 /** Physical memory by handle, and the mappings in reserved ranges. */
 export class VirtualMemory {
@@ -106,9 +113,7 @@ export class VirtualMemory {
   /** Sets access for all of `devices`, or for none if one of them can never access some of the memory. */
   setAccess(ptr: number, bytes: number, devices: readonly SimulatedDevice[], flags: number): void {
     if (devices.length === 0) throw this.interceptor.invalid('the list of devices is empty')
-    if (flags !== CU_MEM_ACCESS_FLAGS_PROT_NONE && flags !== CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
-      throw this.interceptor.invalid(`access flags ${flags} are not simulated`)
-    }
+    if (!ACCESS_FLAGS.includes(flags)) throw this.interceptor.invalid(`there are no access flags ${flags}`)
     const { reservation } = this.rangeOf(ptr, bytes)
     const mappings = this.wholeMappings(reservation, ptr, bytes)
     for (const { memory } of mappings) for (const device of devices) this.peers.checkReachable(device, memory)
@@ -116,10 +121,10 @@ export class VirtualMemory {
       for (const device of devices) {
         this.interceptor.pay(costOfMappingUs('cuMemSetAccess', mapping.bytes, mappings.length))
         if (this.peers.isFirstAccess(device, mapping.memory)) this.interceptor.pay(FIRST_PEER_ACCESS_US)
-        if (flags === CU_MEM_ACCESS_FLAGS_PROT_NONE) mapping.access.devices &= ~bitOf(device)
-        else mapping.access.devices |= bitOf(device)
+        mapping.allow(bitOf(device), flags)
       }
     }
+    if (flags === CU_MEM_ACCESS_FLAGS_PROT_READ) reservation.hasReadOnly = true
   }
 
   private wholeMappings(reservation: Reservation, ptr: number, bytes: number): Mapping[] {
