@@ -1,8 +1,11 @@
 // The device that each choice opens.
 
 import assert from 'node:assert/strict'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { describe, it } from 'node:test'
-import { GiB } from '../base/bytes.js'
+import { GiB, MiB } from '../base/bytes.js'
 import { NoDeviceError } from '../base/errors.js'
 import { DryLibrary } from '../driver/native/dry-library.js'
 import type { DriverFunction } from '../driver/native/library.js'
@@ -61,6 +64,30 @@ describe('opening a device', () => {
     assert.deepEqual([device.simulated, device.ordinal, device.totalBytes], [true, 0, 140 * GiB])
     assert.match(device.name, /simulated/)
     assert.deepEqual(device.memoryInfo(), { freeBytes: 140 * GiB, totalBytes: 140 * GiB })
+  })
+
+  it('CUDA_MEMPOOL_SIMULATED names the machine of simulated devices', t => {
+    if (process.platform !== 'linux') return t.skip(`machines work on Linux, not on ${process.platform}`)
+    const folder = mkdtempSync(join(tmpdir(), 'open-'))
+    t.after(() => {
+      delete process.env['CUDA_MEMPOOL_SIMULATED']
+      rmSync(folder, { recursive: true })
+    })
+    process.env['CUDA_MEMPOOL_SIMULATED'] = folder
+    using one = openDevice('simulated')
+    using other = openDevice('simulated')
+    const pair = openDevices('simulated')
+    using plain = openDevice(new SimulatedDriver())
+    one.driver.cuMemCreate(2 * MiB, 0, 0)
+    const free = [one, other, pair[0], pair[1], plain].map(device => device.memoryInfo().freeBytes - 140 * GiB)
+    assert.deepEqual(free, [-2 * MiB, -2 * MiB, -2 * MiB, 0, 0])
+    assert.equal(one.properties.uuid, pair[0].properties.uuid)
+    for (const device of pair) device.close()
+    process.env['CUDA_MEMPOOL_SIMULATED'] = join(folder, 'none')
+    const message = /CUDA_MEMPOOL_SIMULATED.* does not exist; make it by mkdir -m 700/
+    for (const open of [openDevice, openDevices]) {
+      assert.throws(() => open('simulated'), { name: 'NoDeviceError', message })
+    }
   })
 
   it("without a GPU, a number throws with a remedy, and 'auto' opens the simulated device", () => {

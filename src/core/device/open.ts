@@ -16,7 +16,8 @@ const warmUp = new WarmUp() // once a process
 
 /**
  * A device to open: a GPU by its number, 'simulated' for the simulated GPU, 'auto' for GPU 0 or else the simulated
- * GPU, or a custom driver.
+ * GPU, or a custom driver. The environment variable CUDA_MEMPOOL_SIMULATED names a folder, such as /dev/shm/NAME: the
+ * simulated GPUs of all processes that name it are those of one machine.
  */
 export type DeviceChoice = number | 'auto' | 'simulated' | Driver
 
@@ -27,13 +28,13 @@ export type DeviceChoice = number | 'auto' | 'simulated' | Driver
  * may have a GPU. Throws RangeError for a bad choice.
  */
 export function openDevice(choice: DeviceChoice = 0, ordinal = 0): Device {
-  if (choice === 'simulated') return openOn(new SimulatedDriver(), ordinal)
+  if (choice === 'simulated') return openOn(simulatedDriver(), ordinal)
   if (choice === 'auto') {
     try {
       return openOn(NativeDriver.open(), 0)
     } catch (error) {
       if (!isWithoutGpu(error)) throw error
-      return openOn(new SimulatedDriver(), 0)
+      return openOn(simulatedDriver(), 0)
     }
   }
   if (isDriver(choice)) return openOn(choice, ordinal)
@@ -64,7 +65,7 @@ export function openDevices(choice?: 'auto' | 'simulated' | Driver): Device[] {
   if (choice !== undefined && choice !== 'simulated' && !isDriver(choice)) {
     throw new OutOfRangeError(`openDevices: choose 'auto', 'simulated' or a driver, not ${describe(choice)}`)
   }
-  const driver = choice === 'simulated' ? new SimulatedDriver({ devices: 2 }) : (choice ?? NativeDriver.open())
+  const driver = choice === 'simulated' ? simulatedDriver(2) : (choice ?? NativeDriver.open())
   const devices = [openOn(driver, 0)]
   try {
     const count = driver.cuDeviceGetCount()
@@ -82,6 +83,12 @@ export function openDevices(choice?: 'auto' | 'simulated' | Driver): Device[] {
  */
 export function isWithoutGpu(error: unknown): error is NoDeviceError {
   return error instanceof NoDeviceError && !(error.cause instanceof NoLibraryError)
+}
+
+/** A simulated driver, on the machine that CUDA_MEMPOOL_SIMULATED names, if it does. */
+function simulatedDriver(devices = 1): SimulatedDriver {
+  const machine = process.env['CUDA_MEMPOOL_SIMULATED']
+  return new SimulatedDriver({ devices, ...(machine && { machine }) })
 }
 
 function isDriver(choice: unknown): choice is Driver {

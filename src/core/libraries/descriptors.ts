@@ -164,7 +164,7 @@ function checkUser(peer: UnixSocket, path: string): void {
 /**
  * Calls `look` every few milliseconds until it returns a result. Throws DescriptorError ETIMEDOUT after `deadline`.
  */
-export async function lookUntil<T>(deadline: number, look: () => T | null, call: string, missing: string): Promise<T> {
+async function lookUntil<T>(deadline: number, look: () => T | null, call: string, missing: string): Promise<T> {
   for (;;) {
     const result = look()
     if (result !== null) return result

@@ -70,9 +70,14 @@ interface System {
 
 let opened: System | null = null
 
+/** Whether processes of this system can pass descriptors by these sockets. */
+export function passesDescriptors(platform: string = process.platform, arch: string = process.arch): boolean {
+  return platform === 'linux' && (arch === 'x64' || arch === 'arm64')
+}
+
 /** Opens the C library. Throws DescriptorError ENOTSUP on systems without such sockets. */
 export function openSystem(platform: string = process.platform, arch: string = process.arch): System {
-  if (platform !== 'linux' || (arch !== 'x64' && arch !== 'arm64')) {
+  if (!passesDescriptors(platform, arch)) {
     const detail = `descriptors are passed between processes on Linux (x64 and arm64), not on ${platform} ${arch}`
     throw new DescriptorError('socket', 'ENOTSUP', detail)
   }

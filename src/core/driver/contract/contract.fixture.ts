@@ -103,9 +103,9 @@ export class DriverFixture {
     return ptr
   }
 
-  /** Returns `descriptor`, and closes it after the test if it belongs to the operating system. */
+  /** Returns `descriptor`, and closes it after the test. */
   readonly exported = (descriptor: number): number => {
-    if (!this.driver.simulated) this.later(() => closeSync(descriptor))
+    this.later(() => closeSync(descriptor))
     return descriptor
   }
 

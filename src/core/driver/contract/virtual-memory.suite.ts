@@ -1,6 +1,7 @@
 // The contract of virtual memory management, and of its export to other processes.
 
 import assert from 'node:assert/strict'
+import { closeSync } from 'node:fs'
 import { beforeEach, describe, it, type TestContext } from 'node:test'
 import { GiB, KiB, MiB, TiB } from '../../base/bytes.js'
 import {
@@ -194,6 +195,36 @@ export function virtualMemorySuite(fixture: DriverFixture): void {
       const descriptors = [1, 2].map(() => exported(driver.cuMemExportToShareableHandle(handle, POSIX)))
       for (const descriptor of descriptors) assert.ok(Number.isInteger(descriptor) && descriptor > 2)
       assert.notEqual(descriptors[0], descriptors[1])
+    })
+
+    it('a descriptor alone keeps memory and its contents', test => {
+      if (missing(test, attribute, 'memory shared as file descriptors')) return
+      const granule = driver.cuMemGetAllocationGranularity(device)
+      const bytes = Math.ceil((256 * MiB) / granule) * granule
+      const base = driver.cuMemAddressReserve(bytes, 0)
+      later(() => driver.cuMemAddressFree(base, bytes))
+      /** Maps a handle, uses the mapping, and gives both back. */
+      const using = (handle: number, use: () => void) => {
+        driver.cuMemMap(base, bytes, handle)
+        driver.cuMemSetAccess(base, bytes, [device])
+        use()
+        driver.cuMemUnmap(base, bytes)
+        driver.cuMemRelease(handle)
+      }
+      const { freeBytes } = driver.cuMemGetInfo()
+      const made = driver.cuMemCreate(bytes, device, POSIX)
+      const descriptor = driver.cuMemExportToShareableHandle(made, POSIX)
+      using(made, () => driver.cuMemcpyHtoD(base + bytes - granule, sequence(granule)))
+      assert.ok(freeBytes - driver.cuMemGetInfo().freeBytes >= bytes)
+      for (let round = 0; round < 2; round++) {
+        using(driver.cuMemImportFromShareableHandle(descriptor, POSIX), () => {
+          assert.deepEqual(read(base + bytes - granule, granule), sequence(granule))
+        })
+      }
+      closeSync(descriptor)
+      assert.ok(driver.cuMemGetInfo().freeBytes + bytes / 2 > freeBytes)
+      const closed = () => driver.cuMemImportFromShareableHandle(descriptor, POSIX)
+      refuses(closed, 'cuMemImportFromShareableHandle')
     })
 
     it('memory made without handle types is not exported', test => {

@@ -2,7 +2,7 @@
 // simulated driver share one interceptor, so that each part can refuse in the name of the current call. Counting is
 // an array access, because tests make millions of calls a second.
 
-import type { CudaError } from '../../base/errors.js'
+import { type CudaError, DescriptorError } from '../../base/errors.js'
 import { RESULT } from '../constants.js'
 import type { CallName } from '../driver.js'
 import { StickyErrors } from '../sticky-errors.js'
@@ -10,6 +10,15 @@ import { CALL_NAMES } from '../table.js'
 import { costUs, fixedCostUs } from './cost-model.js'
 import { FaultRules } from './faults.js'
 import { ThreadState } from './thread-state.js'
+
+/** Results for errors of the system; for all others CUDA_ERROR_OPERATING_SYSTEM. */
+const SYSTEM_RESULTS: Readonly<Record<string, number>> = {
+  EBADF: RESULT.CUDA_ERROR_INVALID_VALUE,
+  ENOSPC: RESULT.CUDA_ERROR_OUT_OF_MEMORY,
+  EDQUOT: RESULT.CUDA_ERROR_OUT_OF_MEMORY,
+  ENOMEM: RESULT.CUDA_ERROR_OUT_OF_MEMORY,
+  EFBIG: RESULT.CUDA_ERROR_OUT_OF_MEMORY,
+}
 
 const NO_CONTEXT = 0
 const FIXED_US = Float64Array.from(CALL_NAMES, fixedCostUs)
@@ -69,6 +78,18 @@ export class CallInterceptor {
   /** The error for a wrong argument of the current call. */
   invalid(detail: string): CudaError {
     return this.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, detail)
+  }
+
+  /** Calls `work`, which uses files. What the system refuses is refused as by a GPU's driver. */
+  onSystem<T>(work: () => T): T {
+    try {
+      return work()
+    } catch (error) {
+      const { code, resultName } = error as { code?: string; resultName?: string }
+      const name = error instanceof DescriptorError ? resultName! : code
+      if (name === undefined || name.startsWith('ERR_')) throw error
+      throw this.refuse(SYSTEM_RESULTS[name] ?? RESULT.CUDA_ERROR_OPERATING_SYSTEM, (error as Error).message)
+    }
   }
 
   /** Calls so far, by function. */

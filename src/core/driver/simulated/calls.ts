@@ -51,13 +51,13 @@ export class SimulatedCalls extends Simulation {
     return 'simulated GPU'
   }
 
-  /** The text "simulated", and in the last bytes the seed and the ordinal. */
+  /** The text "simulated", and in the last bytes the seed, or the number of the machine, and the ordinal. */
   cuDeviceGetUuid(device: number): Bytes {
     this.begin(CALL.cuDeviceGetUuid)
     const uuid = new Uint8Array(16)
     uuid.set(new TextEncoder().encode('simulated'))
     const last = new DataView(uuid.buffer)
-    last.setInt32(10, this.options.seed | 0)
+    last.setInt32(10, this.machine?.id ?? this.options.seed | 0)
     last.setUint16(14, this.device(device).ordinal)
     return uuid
   }

@@ -18,9 +18,9 @@ export const NUMA_NODE = 0
 
 /** An attribute of simulated devices: that of an H200, without features switched off; undefined if unknown. */
 export function deviceAttribute(attribute: number, options: CompleteOptions): number | undefined {
-  const { virtualMemory, memoryPools, managedMemory, posixDescriptors, hostPools } = options
-  const pooledTypes =
-    memoryPools && posixDescriptors ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE
+  const { virtualMemory, memoryPools, managedMemory, posixDescriptors, hostPools, machine } = options
+  const sharesPools = memoryPools && posixDescriptors && machine === null
+  const pooledTypes = sharesPools ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE
   const values: Readonly<Record<keyof typeof DEVICE_ATTRIBUTE, number>> = {
     CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK: MOST_THREADS_PER_BLOCK,
     CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X: MOST_BLOCK[0],

@@ -4,6 +4,7 @@ import { OutOfRangeError, WrongTypeError } from '../../base/argument-errors.js'
 import { bytesOf, type FixedSize } from '../../base/byte-size.js'
 import { describe, GiB, KiB, MiB } from '../../base/bytes.js'
 import { checkOptionNames } from '../../base/option-names.js'
+import { passesDescriptors } from '../../libraries/unix-socket.js'
 import type { FaultRule } from './faults.js'
 
 /** Options of a simulated driver. The default is one device with the memory of an H200. */
@@ -22,7 +23,7 @@ export interface SimulatedOptions {
   readonly hostPools?: boolean
   /** the same for managed memory, and for pools of managed memory; default true */
   readonly managedMemory?: boolean
-  /** the same for sharing memory and pools as POSIX file descriptors; default true */
+  /** the same for sharing memory and pools as POSIX file descriptors; default true on Linux, and false elsewhere */
   readonly posixDescriptors?: boolean
   /** whether devices can be given access to memory of other devices; default true */
   readonly peerAccess?: boolean
@@ -33,12 +34,18 @@ export interface SimulatedOptions {
    * each driver call. 'eager': submitted work runs as soon as its dependencies allow; only held operations delay it.
    */
   readonly progress?: 'eager' | 'seeded'
+  /**
+   * path of a folder, such as /dev/shm/NAME, which makes the devices those of one machine: all processes that name it
+   * share their memory. The folder must exist, and belong to this user alone. Linux only
+   */
+  readonly machine?: string
   /** calls that fail, as with `failCall` */
   readonly faults?: readonly FaultRule[]
 }
 
 /** The options with their defaults, and sizes in bytes. */
-export interface CompleteOptions extends Required<SimulatedOptions> {
+export interface CompleteOptions extends Omit<Required<SimulatedOptions>, 'machine'> {
+  readonly machine: string | null
   readonly capacityBytes: number
   readonly granularityBytes: number
 }
@@ -55,6 +62,7 @@ const DEFAULTS: CompleteOptions = {
   peerAccess: true,
   seed: 1,
   progress: 'seeded',
+  machine: null,
   faults: [],
 }
 
@@ -78,7 +86,7 @@ export function completeOptions(options: SimulatedOptions): CompleteOptions {
   const capacityBytes = bytesOf(wanted.capacityBytes, 'capacityBytes', null)
   const granularityBytes = bytesOf(wanted.granularityBytes, 'granularityBytes', null)
   const complete: CompleteOptions = { ...wanted, capacityBytes, granularityBytes }
-  const { devices, seed, progress } = complete
+  const { devices, seed, progress, machine } = complete
   if (!Number.isInteger(devices) || devices < 1 || devices > 16) {
     throw new OutOfRangeError(`devices must be a whole number from 1 to 16, not ${describe(devices)}`)
   }
@@ -94,7 +102,10 @@ export function completeOptions(options: SimulatedOptions): CompleteOptions {
   if (progress !== 'eager' && progress !== 'seeded') {
     throw new OutOfRangeError(`progress must be 'eager' or 'seeded', not ${describe(progress)}`)
   }
+  if (machine !== null && typeof machine !== 'string') {
+    throw new WrongTypeError(`machine must be the path of a folder, not ${describe(machine)}`)
+  }
   if (!Array.isArray(complete.faults))
     throw new WrongTypeError(`faults must be an array, not ${describe(complete.faults)}`)
-  return complete
+  return { ...complete, posixDescriptors: complete.posixDescriptors && passesDescriptors() }
 }

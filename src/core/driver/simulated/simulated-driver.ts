@@ -111,6 +111,7 @@ export class SimulatedDriver extends SimulatedCalls implements Driver {
 
   /** Bytes of physical memory in use on device `ordinal`, for leak checks. */
   usedBytes(ordinal = 0): number {
+    this.shareables.settle()
     return this.devices[ordinal].usedBytes
   }
 

@@ -7,6 +7,7 @@ import { CallInterceptor } from './call-interceptor.js'
 import { Contexts, type SimulatedContext } from './context.js'
 import { PhysicalMemory, SimulatedDevice } from './device.js'
 import { Modules } from './kernels/modules.js'
+import { Machine } from './machine/machine.js'
 import { AddressSpace } from './memory/address-space.js'
 import { HostRegistry } from './memory/host-registry.js'
 import { LinearMemory } from './memory/linear-memory.js'
@@ -39,6 +40,9 @@ export class Simulation {
   protected readonly peers: PeerAccess
   protected readonly virtual: VirtualMemory
   protected readonly devices: readonly SimulatedDevice[]
+  /** the machine of several processes */
+  protected readonly machine: Machine | null
+  protected readonly shareables: Shareables
   protected readonly host: PhysicalMemory
   protected readonly linear: LinearMemory
   protected readonly pools: MemoryPools
@@ -53,14 +57,18 @@ export class Simulation {
   constructor(options: SimulatedOptions = {}) {
     this.options = completeOptions(options)
     const { interceptor, space } = this
-    const { devices, capacityBytes, granularityBytes, progress, seed, faults } = this.options
-    const shareables = new Shareables(interceptor, this.options.posixDescriptors)
-    this.origin = `simulated in memory, seed ${seed}`
+    const { devices, granularityBytes, progress, seed, faults, posixDescriptors } = this.options
+    this.machine = machineOf(this.options, options.capacityBytes !== undefined)
+    const { capacityBytes } = this.machine ?? this.options
+    const ledgerOf = (i: number) => this.machine?.ledgerOf(i, work => interceptor.onSystem(work))
+    this.devices = Array.from({ length: devices }, (_, i) => new SimulatedDevice(i, capacityBytes, seed, ledgerOf(i)))
+    const shareables = new Shareables(interceptor, posixDescriptors, this.devices, this.machine)
+    this.shareables = shareables
+    this.origin = `simulated in ${this.options.machine ?? 'memory'}, seed ${seed}`
     this.scheduler = new Scheduler(progress === 'seeded' ? new Random(seed) : null)
     this.transfers = new Transfers(interceptor, space, this.hosts, this.scheduler)
     this.peers = new PeerAccess(interceptor, this.options.peerAccess)
     this.virtual = new VirtualMemory(interceptor, space, granularityBytes, this.peers, shareables)
-    this.devices = Array.from({ length: devices }, (_, i) => new SimulatedDevice(i, capacityBytes, seed))
     this.host = new PhysicalMemory('the host', HOST_BYTES, seed)
     this.linear = new LinearMemory(interceptor, space, this.host)
     const places = new PoolPlaces(interceptor, this.devices, this.host, option => this.requireOption(option))
@@ -71,6 +79,7 @@ export class Simulation {
   /** Begins a call that works without a context. Refuses it if the options switch the feature `option` off. */
   protected begin(call: number, option?: Switch): void {
     this.interceptor.enter(call)
+    this.shareables.settle()
     if (this.scheduler.isRunning)
       throw this.interceptor.refuse(RESULT.CUDA_ERROR_NOT_PERMITTED, 'a kernel cannot call the driver')
     if (!this.initialised) throw this.interceptor.refuse(RESULT.CUDA_ERROR_NOT_INITIALIZED, 'call cuInit first')
@@ -147,4 +156,8 @@ export class Simulation {
     if (!this.options[option])
       throw this.interceptor.refuse(RESULT.CUDA_ERROR_NOT_SUPPORTED, `the option ${option} is false`)
   }
+}
+
+function machineOf({ machine, capacityBytes }: CompleteOptions, isWanted: boolean): Machine | null {
+  return machine === null ? null : Machine.open(machine, capacityBytes, isWanted)
 }

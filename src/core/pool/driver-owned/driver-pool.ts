@@ -199,7 +199,7 @@ export class DriverPool extends StreamOrderedPool {
     const announcement = { kind: 'pool', id: this.id, byteLength: 0, memoryBytes: 0 } as const
     this.sharesUnderWay++
     try {
-      this.connections.push(await passDescriptor(this.context, path, descriptor, announcement, options))
+      this.connections.push(await passDescriptor(path, descriptor, announcement, options))
     } finally {
       this.sharesUnderWay--
     }

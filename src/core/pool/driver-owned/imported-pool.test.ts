@@ -1,4 +1,5 @@
-// Shared pools on the simulated device, where the opening process is the process that made the pool.
+// Shared pools on the simulated device, where the opening process is the process that made the pool. A real socket
+// passes the descriptor.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -14,8 +15,12 @@ const PATH = '/tmp/imported-pool-test'
 const SHORT = { timeoutMs: 20 }
 
 async function opened(device: TestDevice, pool: DriverPool): Promise<ImportedPool> {
-  const [imported] = await Promise.all([device.importPool(PATH), pool.exportTo(PATH)])
-  return imported
+  const exporting = pool.exportTo(PATH)
+  try {
+    return await device.importPool(PATH)
+  } finally {
+    await exporting
+  }
 }
 
 async function openPair(options: SimulatedOptions = {}) {

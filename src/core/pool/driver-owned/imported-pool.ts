@@ -42,7 +42,7 @@ export class ImportedPool extends StreamOrderedPool {
   static async open(clocks: Clocks, stream: Stream, path: string, options: PassOptions): Promise<ImportedPool> {
     checkShare('importPool', path, options)
     const { context } = clocks
-    const received = await receiveDescriptor(context, path, 'pool', options)
+    const received = await receiveDescriptor(path, 'pool', options)
     return received.use(descriptor => {
       const driver = context.activate()
       let handle: number

@@ -7,11 +7,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, afterEach, beforeEach, describe, it } from 'node:test'
 import { DescriptorError, PoolError } from '../../base/errors.js'
-import type { Context } from '../../driver/context.js'
 import { sendDescriptor } from '../../libraries/descriptors.fixture.js'
 import { type Announcement, passDescriptor, receiveDescriptor } from './descriptor-passing.js'
 
-const context = { driver: { simulated: false } } as Context
 const BUFFER: Announcement = { kind: 'buffer', id: 'a', byteLength: 5, memoryBytes: 4096 }
 
 if (process.platform !== 'linux') {
@@ -23,7 +21,7 @@ if (process.platform !== 'linux') {
     let before = 0
     const openFiles = () => fs.readdirSync('/proc/self/fd').length
     const file = () => fs.openSync('/dev/zero', 'r')
-    const give = (what = BUFFER) => passDescriptor(context, path, file(), what, {})
+    const give = (what = BUFFER) => passDescriptor(path, file(), what, {})
     after(() => fs.rmSync(folder, { recursive: true }))
     beforeEach(() => {
       before = openFiles()
@@ -34,7 +32,7 @@ if (process.platform !== 'linux') {
     })
 
     it('a descriptor arrives with its message, and the owner notices when it is closed', async () => {
-      const [connection, received] = await Promise.all([give(), receiveDescriptor(context, path, 'buffer', {})])
+      const [connection, received] = await Promise.all([give(), receiveDescriptor(path, 'buffer', {})])
       assert.deepEqual(received.announcement, BUFFER)
       const read = received.use(descriptor => {
         const bytes = new Uint8Array(3).fill(1)
@@ -49,7 +47,7 @@ if (process.platform !== 'linux') {
     })
 
     it('everything is closed if the import fails', async () => {
-      const [connection, received] = await Promise.all([give(), receiveDescriptor(context, path, 'buffer', {})])
+      const [connection, received] = await Promise.all([give(), receiveDescriptor(path, 'buffer', {})])
       const useless = new Error('useless')
       const use = () =>
         received.use(() => {
@@ -60,22 +58,22 @@ if (process.platform !== 'linux') {
     })
 
     it('a descriptor of another kind, or of memory that is open here, is refused and closed', async () => {
-      const results = await Promise.allSettled([give(), receiveDescriptor(context, path, 'pool', {})])
+      const results = await Promise.allSettled([give(), receiveDescriptor(path, 'pool', {})])
       const [given, refused] = results
       assert.ok(refused.status === 'rejected' && refused.reason instanceof PoolError)
       assert.ok(given.status === 'fulfilled' && !given.value.open)
 
-      const [first, received] = await Promise.all([give(), receiveDescriptor(context, path, 'buffer', {})])
-      const again = await Promise.allSettled([give(), receiveDescriptor(context, path, 'buffer', {})])
+      const [first, received] = await Promise.all([give(), receiveDescriptor(path, 'buffer', {})])
+      const again = await Promise.allSettled([give(), receiveDescriptor(path, 'buffer', {})])
       assert.match(`${(again[1] as PromiseRejectedResult).reason}`, /PoolError: this process has opened the buffer/)
       assert.ok(again[0].status === 'fulfilled' && !again[0].value.open)
       assert.equal(first.open, true, 'what was opened stays open')
       received.use(() => {})
-      const other = await Promise.all([give({ ...BUFFER, id: 'b' }), receiveDescriptor(context, path, 'buffer', {})])
+      const other = await Promise.all([give({ ...BUFFER, id: 'b' }), receiveDescriptor(path, 'buffer', {})])
       other[1].use(() => {})
       other[1].close()
       received.close()
-      const once = await Promise.all([give(), receiveDescriptor(context, path, 'buffer', {})])
+      const once = await Promise.all([give(), receiveDescriptor(path, 'buffer', {})])
       once[1].use(() => {})
       for (const { open } of [first, other[0]]) assert.equal(open, false)
       once[1].close()
@@ -87,7 +85,7 @@ if (process.platform !== 'linux') {
       for (const words of [...wrong, JSON.stringify({ ...BUFFER, byteLength: '5' })]) {
         const descriptor = file()
         const [refused] = await Promise.allSettled([
-          receiveDescriptor(context, path, 'buffer', {}),
+          receiveDescriptor(path, 'buffer', {}),
           sendDescriptor(path, descriptor, Buffer.from(words)),
         ])
         fs.closeSync(descriptor)
@@ -97,8 +95,8 @@ if (process.platform !== 'linux') {
     })
 
     it('the descriptor is closed when no process opens the path', async () => {
-      await assert.rejects(passDescriptor(context, path, file(), BUFFER, { timeoutMs: 0 }), { resultName: 'ETIMEDOUT' })
-      await assert.rejects(receiveDescriptor(context, path, 'buffer', { timeoutMs: 0 }), { resultName: 'ETIMEDOUT' })
+      await assert.rejects(passDescriptor(path, file(), BUFFER, { timeoutMs: 0 }), { resultName: 'ETIMEDOUT' })
+      await assert.rejects(receiveDescriptor(path, 'buffer', { timeoutMs: 0 }), { resultName: 'ETIMEDOUT' })
     })
   })
 }

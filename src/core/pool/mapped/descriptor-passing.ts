@@ -1,21 +1,16 @@
 // Passes memory from the process that owns it to a process that opens it. Both name a path of a socket. The owner
 // sends a file descriptor of the driver's, with a message that describes the memory. The connection stays open, so
-// that the owner notices when the opener closes the memory or ends. On the simulated device both are one process: the
-// descriptor is a number of the simulated driver's, without a socket.
+// that the owner notices when the opener closes the memory or ends.
 
 import { CudaError, DescriptorError, PoolError } from '../../base/errors.js'
 import { checkOptionNames } from '../../base/option-names.js'
-import type { Bytes } from '../../base/typed-arrays.js'
 import { RESULT } from '../../driver/constants.js'
-import type { Context } from '../../driver/context.js'
-import type { Driver } from '../../driver/driver.js'
 import {
   acceptDescriptor,
   type Connection,
   checkPath,
   closeDescriptor,
   deadlineOf,
-  lookUntil,
   offerDescriptor,
   type PassOptions,
 } from '../../libraries/descriptors.js'
@@ -32,14 +27,6 @@ export interface Announcement {
   readonly memoryBytes: number
 }
 
-interface Offer {
-  readonly descriptor: number
-  readonly message: Bytes
-  connection: Connection | null
-}
-
-/** descriptors that wait to be opened, by simulated driver and path */
-const offers = new WeakMap<Driver, Map<string, Offer>>()
 /** ids of everything that this process has open */
 const openIds = new Set<string>()
 
@@ -60,7 +47,6 @@ export function checkShare(
  * process opens the path in time, or the system forbids it.
  */
 export async function passDescriptor(
-  { driver }: Context,
   path: string,
   descriptor: number,
   announcement: Announcement,
@@ -68,17 +54,15 @@ export async function passDescriptor(
 ): Promise<Connection> {
   try {
     const message = new Uint8Array(Buffer.from(JSON.stringify(announcement)))
-    if (!driver.simulated) return await offerDescriptor(path, descriptor, message, options)
-    return await offerInProcess(driver, path, { descriptor, message, connection: null }, options)
+    return await offerDescriptor(path, descriptor, message, options)
   } finally {
-    dropDescriptor(driver, descriptor)
+    closeDescriptor(descriptor)
   }
 }
 
 /** A descriptor received at a path, to be imported by `use`. */
 export class ReceivedDescriptor {
   constructor(
-    private readonly driver: Driver,
     private readonly descriptor: number,
     readonly announcement: Announcement,
     private readonly connection: Connection,
@@ -97,7 +81,7 @@ export class ReceivedDescriptor {
       this.close()
       throw error
     } finally {
-      dropDescriptor(this.driver, this.descriptor)
+      closeDescriptor(this.descriptor)
     }
   }
 
@@ -113,14 +97,11 @@ export class ReceivedDescriptor {
  * Rejects with PoolError when the descriptor is of another kind, or of memory that this process has open.
  */
 export async function receiveDescriptor(
-  { driver }: Context,
   path: string,
   kind: Announcement['kind'],
   options: PassOptions,
 ): Promise<ReceivedDescriptor> {
-  const { descriptor, message, connection } = driver.simulated
-    ? await acceptInProcess(driver, path, options)
-    : await acceptDescriptor(path, options)
+  const { descriptor, message, connection } = await acceptDescriptor(path, options)
   try {
     const announcement = read(message)
     if (announcement.kind !== kind) {
@@ -134,9 +115,9 @@ export async function receiveDescriptor(
         `this process has opened the ${kind} exported to ${path} already; use that, or close it first`,
       )
     }
-    return new ReceivedDescriptor(driver, descriptor, announcement, connection)
+    return new ReceivedDescriptor(descriptor, announcement, connection)
   } catch (error) {
-    dropDescriptor(driver, descriptor)
+    closeDescriptor(descriptor)
     connection.close()
     throw error
   }
@@ -153,50 +134,6 @@ export function asGone(error: unknown, call: string): unknown {
     'ERR_POOL',
     { cause: error },
   )
-}
-
-async function offerInProcess(driver: Driver, path: string, offer: Offer, options: PassOptions): Promise<Connection> {
-  const waiting = offers.get(driver) ?? new Map<string, Offer>()
-  offers.set(driver, waiting)
-  if (waiting.has(path)) throw new DescriptorError('bind', 'EADDRINUSE', `${path}: is shared already; choose another`)
-  waiting.set(path, offer)
-  try {
-    return await lookUntil(
-      deadlineOf(options),
-      () => offer.connection,
-      'accept',
-      `nobody in this process opened ${path}`,
-    )
-  } finally {
-    if (waiting.get(path) === offer) waiting.delete(path)
-  }
-}
-
-async function acceptInProcess(driver: Driver, path: string, options: PassOptions) {
-  const connection = new InProcessConnection()
-  const take = () => {
-    const offer = offers.get(driver)?.get(path)
-    if (offer === undefined) return null
-    offer.connection = connection
-    offers.get(driver)?.delete(path)
-    return offer
-  }
-  const missing = `nobody in this process shared anything at ${path}`
-  const { descriptor, message } = await lookUntil(deadlineOf(options), take, 'connect', missing)
-  return { descriptor, message, connection }
-}
-
-/** Both ends of a connection within the process: the owner's and the opener's. */
-class InProcessConnection implements Connection {
-  open = true
-
-  close(): void {
-    this.open = false
-  }
-}
-
-function dropDescriptor(driver: Driver, descriptor: number): void {
-  if (!driver.simulated) closeDescriptor(descriptor)
 }
 
 function read(message: Uint8Array): Announcement {

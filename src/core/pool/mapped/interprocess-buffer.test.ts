@@ -1,4 +1,5 @@
-// Shared buffers on the simulated device, where the opening process is the process that made the buffer.
+// Shared buffers on the simulated device, where the opening process is the process that made the buffer. A real socket
+// passes the descriptor.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -126,15 +127,20 @@ describe('interprocess buffers', () => {
     buffer.free()
     await assert.rejects(buffer.exportTo(PATH), { name: 'PoolError', message: /exportTo: .*already freed/ })
     const late = device.createInterprocessBuffer(4)
+    late.fill(6)
     const sharing = late.exportTo(PATH)
     await new Promise(setImmediate)
     late.free()
     late.settleSync()
+    assert.equal((await device.importBuffer(PATH)).readSync()[0], 6, 'the descriptor on its way keeps the memory')
+    await sharing
+    device.driver.failCall({ call: 'cuMemImportFromShareableHandle', code: 1 })
+    const last = device.createInterprocessBuffer(4).exportTo(PATH)
     await assert.rejects(device.importBuffer(PATH), {
       name: 'PoolError',
       message: /importBuffer: .*its owner has freed or closed it/,
     })
-    await sharing
+    await last
     const freed = device.createInterprocessBuffer(4)
     const before = freed.exportTo(PATH, SHORT)
     freed.free()
@@ -204,17 +210,18 @@ describe('interprocess buffers', () => {
   it('a pool is refused as a buffer, and a buffer as a pool', async () => {
     const device = new TestDevice()
     const pool = device.createDriverPool({ handleTypes: 'posixFileDescriptor' })
-    const sharing = [pool.exportTo(PATH)]
+    const sharing = pool.exportTo(PATH)
     await assert.rejects(device.importBuffer(PATH), {
       name: 'PoolError',
       message: /is a pool; have it exported again and use importPool/,
     })
-    sharing.push(device.createInterprocessBuffer(4).exportTo(PATH))
+    await sharing
+    const buffer = device.createInterprocessBuffer(4).exportTo(PATH)
     await assert.rejects(device.importPool(PATH), {
       name: 'PoolError',
       message: /is a buffer; have it exported again and use importBuffer$/,
     })
-    await Promise.all(sharing)
+    await buffer
     pool.close()
   })
 

@@ -119,7 +119,7 @@ export class InterprocessBuffer extends MappedBuffer {
     stream.checkOpen('importBuffer')
     const { context } = clocks
     const granuleBytes = granuleOf('importBuffer', context)
-    const received = await receiveDescriptor(context, path, 'buffer', options)
+    const received = await receiveDescriptor(path, 'buffer', options)
     return received.use(descriptor => {
       stream.checkOpen('importBuffer')
       const { byteLength, memoryBytes, id } = received.announcement
@@ -163,7 +163,7 @@ export class InterprocessBuffer extends MappedBuffer {
     const { handle, id, capacityBytes: memoryBytes } = this.range
     const descriptor = this.context.activate().cuMemExportToShareableHandle(handle, FILE)
     const announcement = { kind: 'buffer', id, byteLength, memoryBytes } as const
-    const connection = await passDescriptor(this.context, path, descriptor, announcement, options)
+    const connection = await passDescriptor(path, descriptor, announcement, options)
     connection.close()
   }
 }

@@ -1,10 +1,20 @@
 import assert from 'node:assert/strict'
-import { test } from 'node:test'
+import { randomUUID } from 'node:crypto'
+import { closeSync, ftruncateSync, openSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, test } from 'node:test'
 import fc from 'fast-check'
-import { GiB, KiB } from '../../../base/bytes.js'
+import { GiB, KiB, MiB } from '../../../base/bytes.js'
 import { Random } from '../../../base/random.js'
+import { FileContents } from '../machine/file-contents.js'
 import { Contents, type DeviceContents } from './contents.js'
 import { HostContents } from './host-registry.js'
+
+const opened: number[] = []
+after(() => {
+  for (const descriptor of opened) closeSync(descriptor)
+})
 
 const BYTES = 5 * 64 * KiB + 300
 
@@ -17,11 +27,12 @@ test('contents agree with plain bytes under random fills, writes and copies', ()
         new Contents(BYTES, 0x04030201),
         new Contents(BYTES, 0xdeadbeef),
         new HostContents(array),
+        fileContents(BYTES),
       ]
       const shadows = pieces.map(piece => readAll(piece))
       assert.deepEqual([...shadows[0].subarray(0, 5)], [1, 2, 3, 4, 1])
       for (let step = 0; step < 30; step++) {
-        const which = random.below(3)
+        const which = random.below(pieces.length)
         const [piece, shadow] = [pieces[which], shadows[which]]
         const bytes = random.below(4) === 0 ? BYTES : 1 + random.below(BYTES)
         const offset = Math.min(BYTES - bytes, random.below(3) === 0 ? 64 * KiB : random.below(BYTES))
@@ -39,7 +50,7 @@ test('contents agree with plain bytes under random fills, writes and copies', ()
           shadow.set(data, offset)
         } else {
           const sourceOffset = Math.min(BYTES - bytes, offset ^ random.below(9))
-          const other = (which + 1 + random.below(2)) % 3
+          const other = (which + 1 + random.below(pieces.length - 1)) % pieces.length
           piece.copyFrom(offset, pieces[other], sourceOffset, bytes)
           shadow.set(shadows[other].subarray(sourceOffset, sourceOffset + bytes), offset)
         }
@@ -90,6 +101,29 @@ test('a fill of a pebibyte is one entry, and so are fills of small blocks side b
   assert.equal(contents.countDifferent(512, 1024, 3), 128)
   assert.equal(contents.hostBytes, 0)
 })
+
+test('contents in a file are filled, copied and compared in parts', () => {
+  const bytes = 5 * MiB
+  const [file, other, plain] = [fileContents(bytes), fileContents(bytes), new Contents(bytes, 9)]
+  assert.equal(file.countDifferent(0, bytes, 0), 0)
+  file.fill(1, bytes - 4, 0x04030201)
+  other.copyFrom(4, file, 4, bytes - 8)
+  plain.copyFrom(0, other, 0, bytes)
+  assert.equal(plain.countDifferent(4, bytes - 8, 0x04030201), 0)
+  assert.equal(other.countDifferent(0, bytes, 0x04030201), 2)
+  file.copyFrom(0, plain, 0, bytes)
+  assert.equal(file.countDifferent(0, bytes, 0), bytes / 4 - 2)
+})
+
+/** Contents in a file that its descriptor keeps. */
+function fileContents(bytes: number): FileContents {
+  const path = join(tmpdir(), randomUUID())
+  const descriptor = openSync(path, 'wx+')
+  opened.push(descriptor)
+  rmSync(path)
+  ftruncateSync(descriptor, bytes)
+  return new FileContents(descriptor, bytes)
+}
 
 function readAll(piece: DeviceContents): Uint8Array {
   const bytes = new Uint8Array(BYTES)

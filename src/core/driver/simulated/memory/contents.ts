@@ -5,10 +5,11 @@
 // Words repeat from the beginning of the piece: the byte at offset o is byte o % 4 of the word, lowest first. Runs
 // begin and end at multiples of 4.
 
-import { KiB } from '../../../base/bytes.js'
+import { KiB, MiB } from '../../../base/bytes.js'
 import { SortedList } from '../../../base/sorted-list.js'
 
 const PAGE_BYTES = 64 * KiB
+const PART_BYTES = 1 * MiB // copies between kinds of contents go in parts of this
 /** Fills write so many single bytes, and copy what they have written for the others. */
 const FEW_BYTES = 64
 
@@ -67,7 +68,7 @@ export class Contents implements DeviceContents {
   read(offset: number, target: Uint8Array): void {
     this.eachPart(offset, offset + target.length, (start, end, value, skipped) => {
       const part = target.subarray(start - offset, end - offset)
-      if (typeof value === 'number') repeat(value, start, part)
+      if (typeof value === 'number') repeatWord(value, start, part)
       else part.set(value.subarray(skipped, skipped + end - start))
     })
   }
@@ -75,9 +76,7 @@ export class Contents implements DeviceContents {
   /** Copies from `source`. Runs of one word stay runs, however long they are. */
   copyFrom(offset: number, source: DeviceContents, sourceOffset: number, bytes: number): void {
     if (!(source instanceof Contents)) {
-      const copied = new Uint8Array(bytes)
-      source.read(sourceOffset, copied)
-      this.write(offset, copied)
+      copyInParts(source, sourceOffset, this, offset, bytes)
       return
     }
     const shift = offset - sourceOffset
@@ -132,7 +131,7 @@ export class Contents implements DeviceContents {
   private fillBytes(offset: number, end: number, word: number): void {
     if (offset === end) return
     const start = pageStart(offset)
-    repeat(word, offset, this.pageAt(start).subarray(offset - start, end - start))
+    repeatWord(word, offset, this.pageAt(start).subarray(offset - start, end - start))
   }
 
   /** Makes a run, of multiples of 4. A page that lies in it in part stays, and is written. */
@@ -151,7 +150,7 @@ export class Contents implements DeviceContents {
       } else {
         const [from, to] = [Math.max(at, start), Math.min(end, run.end)]
         this.addWords(at, from, word)
-        repeat(word, from, value.subarray(from - start, to - start))
+        repeatWord(word, from, value.subarray(from - start, to - start))
         at = to
       }
     }
@@ -199,12 +198,34 @@ export class Contents implements DeviceContents {
   }
 }
 
+/** Copies by the bytes. */
+export function copyInParts(
+  from: DeviceContents,
+  fromOffset: number,
+  to: DeviceContents,
+  offset: number,
+  bytes: number,
+) {
+  eachPart(offset, bytes, (at, part) => {
+    from.read(fromOffset + at - offset, part)
+    to.write(at, part)
+  })
+}
+
+/** Visits a range in parts of at most 1 MiB, with memory for the bytes of each, so that long ranges need little. */
+export function eachPart(offset: number, bytes: number, visit: (at: number, part: Uint8Array) => void): void {
+  const whole = new Uint8Array(Math.min(bytes, PART_BYTES))
+  for (let done = 0; done < bytes; done += whole.length) {
+    visit(offset + done, whole.subarray(0, Math.min(whole.length, bytes - done)))
+  }
+}
+
 function pageStart(offset: number): number {
   return Math.floor(offset / PAGE_BYTES) * PAGE_BYTES
 }
 
 /** Fills `target` with the bytes that repeat `word`, from `offset` on. */
-function repeat(word: number, offset: number, target: Uint8Array): void {
+export function repeatWord(word: number, offset: number, target: Uint8Array): void {
   const few = Math.min(FEW_BYTES, target.length)
   for (let i = 0; i < few; i++) target[i] = word >>> (((offset + i) % 4) * 8)
   for (let done = few; done < target.length; done *= 2) target.copyWithin(done, 0, done)

@@ -5,7 +5,7 @@
 import { CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READ } from '../../constants.js'
 import type { SimulatedDevice } from '../device.js'
 import type { AccessRights } from './access-rights.js'
-import type { Contents } from './contents.js'
+import type { DeviceContents } from './contents.js'
 import type { Extent } from './extent.js'
 
 /** granules per block of the table */
@@ -20,7 +20,7 @@ export class PhysicalAllocation {
 
   constructor(
     readonly device: SimulatedDevice,
-    readonly contents: Contents,
+    readonly contents: DeviceContents,
     readonly handleTypes: number,
   ) {}
 }
@@ -30,7 +30,7 @@ export class Mapping implements Extent {
   readonly contentsOffset = 0
   readonly access: Required<AccessRights> = { devices: 0, readOnly: 0 }
   readonly memory: SimulatedDevice
-  readonly contents: Contents
+  readonly contents: DeviceContents
 
   constructor(
     readonly base: number,

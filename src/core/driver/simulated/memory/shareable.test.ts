@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { closeSync } from 'node:fs'
+import { closeSync, openSync } from 'node:fs'
 import { test } from 'node:test'
 import { MiB } from '../../../base/bytes.js'
 import {
@@ -45,12 +45,11 @@ function openPools(options: SimulatedOptions = {}) {
   return { driver, stream, pool, descriptor, imported, allocate, importOf, first, used }
 }
 
-test('an imported handle is the same memory, which lives until its last handle and mapping are gone', () => {
+test('an imported handle is the same memory, which lives until its last handle, mapping and descriptor are gone', () => {
   const driver = openSimulated({ progress: 'eager' })
   const handle = driver.cuMemCreate(GRANULE, 0, POSIX)
   const descriptors = [1, 2].map(() => driver.cuMemExportToShareableHandle(handle, POSIX))
   assert.notEqual(descriptors[0], descriptors[1])
-  for (const descriptor of descriptors) assert.throws(() => closeSync(descriptor), { code: 'EBADF' })
   const imports = descriptors.map(descriptor => driver.cuMemImportFromShareableHandle(descriptor, POSIX))
   assert.equal(driver.usedBytes(), GRANULE)
   const base = driver.cuMemAddressReserve(2 * GRANULE, 0)
@@ -66,9 +65,22 @@ test('an imported handle is the same memory, which lives until its last handle a
   assert.equal(driver.usedBytes(), GRANULE)
   driver.cuMemcpyDtoH(host, base + GRANULE)
   driver.cuMemUnmap(base + GRANULE, GRANULE)
+  closeSync(descriptors[0])
+  assert.equal(driver.usedBytes(), GRANULE)
+  const late = driver.cuMemImportFromShareableHandle(descriptors[1], POSIX)
+  const copy = driver.cuMemExportToShareableHandle(late, POSIX)
+  closeSync(descriptors[1])
+  driver.cuMemMap(base, GRANULE, late)
+  driver.cuMemSetAccess(base, GRANULE, [0])
+  driver.cuMemcpyDtoH(host.fill(0), base)
+  assert.equal(host[0], 9)
+  driver.cuMemUnmap(base, GRANULE)
+  driver.cuMemRelease(late)
+  assert.equal(driver.usedBytes(), GRANULE)
+  closeSync(copy)
   assert.equal(driver.usedBytes(), 0)
-  const late = () => driver.cuMemImportFromShareableHandle(descriptors[0], POSIX)
-  refuses(late, 'cuMemImportFromShareableHandle', CUDA_ERROR_INVALID_VALUE)
+  const closed = () => driver.cuMemImportFromShareableHandle(copy, POSIX)
+  refuses(closed, 'cuMemImportFromShareableHandle', CUDA_ERROR_INVALID_VALUE)
 })
 
 test('memory is exported only as a type it was made for, and imported only as memory', () => {
@@ -83,8 +95,17 @@ test('memory is exported only as a type it was made for, and imported only as me
   const mine = driver.cuMemExportToShareableHandle(shared, POSIX)
   refuses(importMemory(descriptor, POSIX), 'cuMemImportFromShareableHandle', CUDA_ERROR_INVALID_VALUE)
   refuses(importMemory(mine, 2), 'cuMemImportFromShareableHandle', CUDA_ERROR_INVALID_VALUE)
-  refuses(importMemory(mine + 1, POSIX), 'cuMemImportFromShareableHandle', CUDA_ERROR_INVALID_VALUE)
+  refuses(importMemory(2 ** 30, POSIX), 'cuMemImportFromShareableHandle', CUDA_ERROR_INVALID_VALUE)
   refuses(importPool(mine), 'cuMemPoolImportFromShareableHandle', CUDA_ERROR_INVALID_VALUE)
+  const other = openSimulated()
+  const files = [
+    openSync('/dev/null', 'r'),
+    other.cuMemExportToShareableHandle(other.cuMemCreate(GRANULE, 0, POSIX), POSIX),
+  ]
+  for (const file of files) {
+    refuses(importMemory(file, POSIX), 'cuMemImportFromShareableHandle', CUDA_ERROR_INVALID_VALUE)
+    closeSync(file)
+  }
   driver.cuMemPoolDestroy(pool)
   refuses(importPool(descriptor), 'cuMemPoolImportFromShareableHandle', CUDA_ERROR_INVALID_VALUE)
 })

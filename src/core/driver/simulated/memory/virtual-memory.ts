@@ -56,10 +56,10 @@ export class VirtualMemory {
   create(bytes: number, device: SimulatedDevice, handleTypes: number): number {
     this.checkRange(0, bytes)
     this.shareables.checkTypes(handleTypes)
-    const contents = device.take(bytes)
-    if (contents === null) throw this.interceptor.refuse(RESULT.CUDA_ERROR_OUT_OF_MEMORY)
+    const physical = this.shareables.create(device, bytes, handleTypes)
+    if (physical === null) throw this.interceptor.refuse(RESULT.CUDA_ERROR_OUT_OF_MEMORY)
     this.interceptor.payFor(bytes)
-    return this.handles.add(new PhysicalAllocation(device, contents, handleTypes))
+    return this.handles.add(physical)
   }
 
   release(handle: number): void {
@@ -158,8 +158,7 @@ export class VirtualMemory {
 
   private drop(physical: PhysicalAllocation): void {
     if (--physical.references > 0) return
-    physical.device.give(physical.contents.byteLength)
-    this.shareables.forget(physical)
+    this.shareables.release(physical, () => physical.device.give(physical.contents.byteLength))
   }
 
   private physical(handle: number): PhysicalAllocation {

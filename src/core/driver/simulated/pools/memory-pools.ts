@@ -73,7 +73,7 @@ export class MemoryPools {
 
   create(properties: MemPoolProperties): number {
     const place = this.places.of(properties)
-    this.shareables.checkTypes(place.handleTypes)
+    this.shareables.checkPoolTypes(place.handleTypes)
     return this.add(this.newPool(place))
   }
 
