@@ -22,7 +22,7 @@ export function checkFolder(folder: string, platform: string = process.platform)
   })
 }
 
-/** Calls `work`; what the system refuses is thrown as NoDeviceError. */
+/** Calls `work`; a refusal of the system is thrown as NoDeviceError. */
 export function onFolder<T>(folder: string, work: () => T): T {
   try {
     return work()

@@ -3,8 +3,8 @@
 // - `memory-FILE-DEVICE`: exportable memory. The descriptors of all processes are copies of one open file.
 // - `process-…`: the bytes of other memory that a process has on each device.
 //
-// Each file is locked by its open file. A lock that can be taken thus tells that no process holds the file any more,
-// and whoever takes it removes the file. So killed processes leave nothing, and a leak is a file that stays locked.
+// Each file is locked by its open file. A lock that can be taken thus tells that no process holds the file any more.
+// The process that takes it removes the file. So killed processes leave nothing, and a leak is a file that stays locked.
 
 import { randomInt, randomUUID } from 'node:crypto'
 import * as fs from 'node:fs'
@@ -20,7 +20,7 @@ import { checkFolder, onFolder } from './machine-folder.js'
 const MOST_DEVICES = 16
 const PRIVATE_BYTES = 8 * MOST_DEVICES
 
-/** What the file `machine` says. */
+/** Contents of the file `machine`. */
 interface Facts {
   readonly id: number
   readonly capacityBytes: number
@@ -105,7 +105,7 @@ export class Machine {
     })
   }
 
-  /** Which memory of this machine a descriptor is of; null for other files, and for memory from before a reset. */
+  /** The memory of a descriptor; null for files of no machine or another one, and for memory from before a reset. */
   find(descriptor: number): { readonly ordinal: number; readonly bytes: number } | null {
     const { dev, ino, size } = fs.fstatSync(descriptor, { bigint: true })
     if (dev !== fs.fstatSync(this.guard, { bigint: true }).dev) return null

@@ -1,4 +1,4 @@
-// Another process with a driver on the same machine. It makes the driver calls that it is told.
+// Another process with a driver on the same machine. It makes the driver calls that its parent asks for.
 
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
@@ -12,7 +12,7 @@ import type { SimulatedDriver } from '../simulated-driver.js'
 const SCRIPT = fileURLToPath(import.meta.url)
 const LONG = { timeoutMs: 60_000 }
 
-/** What a peer can do beside driver calls. */
+/** Actions of a peer beside driver calls. */
 const deeds = {
   send: (_: SimulatedDriver, path: string, descriptor: number) =>
     sendDescriptor(path, descriptor, new Uint8Array(), LONG),
