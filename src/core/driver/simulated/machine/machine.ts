@@ -4,7 +4,7 @@
 // - `process-…`: the bytes of other memory that a process has on each device.
 //
 // Each file is locked by its open file. A lock that can be taken thus tells that no process holds the file any more.
-// The process that takes it removes the file. So killed processes leave nothing, and a leak is a file that stays locked.
+// The process that takes it removes the file. So killed processes leave nothing. A leak is a file that stays locked.
 
 import { randomInt, randomUUID } from 'node:crypto'
 import * as fs from 'node:fs'
