@@ -234,6 +234,30 @@ const PLACES: Readonly<Record<string, Place>> = {
     errors: 'call',
     promises: 'given',
   },
+  'the work of shelf.use': {
+    call: async (world, callback) => {
+      const shelf = world.device.createShelf()
+      world.owner = { close: () => shelf[Symbol.dispose]() }
+      shelf.add('one', { bytes: 4 * MiB, load: () => 1 })
+      world.callAgain = () => void shelf.use('one', () => {})
+      const [first, second] = await Promise.allSettled([shelf.use('one', callback), shelf.use('one', () => 'served')])
+      if (!shelf.closed) assert.deepEqual(second, { status: 'fulfilled', value: 'served' })
+      if (first.status === 'rejected') throw first.reason
+    },
+    errors: 'call',
+    promises: 'given',
+  },
+  'the load of a model': {
+    call: async (world, callback) => {
+      const shelf = world.device.createShelf()
+      world.owner = { close: () => shelf[Symbol.dispose]() }
+      shelf.add('one', { bytes: 4 * MiB, load: callback })
+      world.callAgain = () => void shelf.use('one', () => {}).catch(() => {})
+      await shelf.use('one', () => {})
+    },
+    errors: 'call',
+    promises: 'given',
+  },
   'the work of tagged.inScope': {
     call: (world, callback) => {
       const pool = tagged(world.pool)

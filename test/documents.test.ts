@@ -157,7 +157,8 @@ describe('programs', () => {
     'docs/report.md 0': /^<!doctype html>\n$/,
     'docs/simulated-device.md 0': /^no room for 64 MiB: /,
     'docs/sleep.md 0': /^true 0\n1 2 3\n$/,
-    'docs/sleep.md 1': /^7 3\n$/,
+    'docs/sleep.md 1': /^5\n6\n5\n32 3\n$/,
+    'docs/sleep.md 2': /^7 3\n$/,
     'docs/stream-order.md 0': /^7\n$/,
     'docs/threads.md 0': /^3\n$/,
   }

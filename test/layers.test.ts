@@ -30,6 +30,7 @@ const ROWS: readonly (readonly string[])[] = [
   ['core/pool/arena', 'core/pool/blocks', 'core/pool/host', 'core/pool/mapped'],
   ['core/pool/driver-owned'],
   ['core/pool/wrappers'],
+  ['core/pool/shelf'],
   ['core/device'],
   ['kernel-memory'],
   ['recordings/trace'],

@@ -513,3 +513,22 @@ function assertRefusesAll(device: Device): void {
 function callsOf(driver: SimulatedDriver): number {
   return [...driver.calls.values()].reduce((sum, count) => sum + count, 0)
 }
+
+describe('a shelf of a device', () => {
+  it('closes with the device, with its models, its host pool and its waiting uses', async () => {
+    const device = openDevice(new SimulatedDriver({ capacityBytes: 64 * MiB }))
+    const shelf = device.createShelf<number>()
+    assert.equal(shelf.budgetBytes, device.memoryLimit)
+    shelf.add('one', { bytes: '40MiB', load: () => 1 })
+    shelf.add('two', { bytes: '40MiB', load: () => 2 })
+    assert.equal(await shelf.use('one', model => model), 1)
+    const waiting = shelf.use('two', model => model)
+    device.close()
+    await assert.rejects(waiting, { code: 'ERR_POOL_CLOSED' })
+    await assert.rejects(
+      shelf.use('one', () => {}),
+      { code: 'ERR_POOL_CLOSED' },
+    )
+    assert.throws(() => device.createShelf(), { code: 'ERR_DEVICE_CLOSED' })
+  })
+})

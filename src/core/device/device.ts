@@ -49,6 +49,8 @@ import { InterprocessBuffer, type OpenOptions } from '../pool/mapped/interproces
 import type { MappedBuffer } from '../pool/mapped/mapped-buffer.js'
 import { announcePool } from '../pool/new-pools.js'
 import { SharedPool } from '../pool/shared/shared-pool.js'
+import { Shelf } from '../pool/shelf/shelf.js'
+import type { ShelfOptions } from '../pool/shelf/shelf-options.js'
 import { prepareSlowCalls } from '../pool/slow-calls.js'
 import { sharingObstacle } from '../threads/os-thread.js'
 import { type DeviceProperties, propertiesOf } from './device-properties.js'
@@ -154,6 +156,11 @@ export class Device implements Disposable, AsyncDisposable {
     }
     this.sharedPools = new SharedPools(this.clocks, this.defaultStream, pool => this.keep(pool))
     this.compiler = new Compiler(context, this.defaultStream)
+  }
+
+  /** Bytes that this process may take of the device: `totalBytes`, or less where the platform sets a limit. */
+  get memoryLimit(): number {
+    return this.totalBytes
   }
 
   /** The device's number, from 0. */
@@ -362,16 +369,19 @@ export class Device implements Disposable, AsyncDisposable {
    */
   createArenaQueue(options: ArenaQueueOptions): ArenaQueue {
     this.open('createArenaQueue')
-    const queue = new ArenaQueue(this.clocks, this.defaultStream, options)
-    const closing = {
-      get closed() {
-        return queue.isGone
-      },
-      close: () => queue.closeNow(),
-    }
-    this.keep(closing)
+    const queue = this.keepWaited(new ArenaQueue(this.clocks, this.defaultStream, options))
     announcePool(queue)
     return queue
+  }
+
+  /**
+   * A shelf of models that take turns on the device: `await shelf.use(name, model => …)`. Before one is used, those
+   * sleep that were used longest ago. `M` is what each model's `load` makes. Throws PoolError if the device has no
+   * virtual memory, and TypeError or RangeError for bad options.
+   */
+  createShelf<M = unknown>(options: ShelfOptions = {}): Shelf<M> {
+    this.open('createShelf')
+    return this.keepWaited(new Shelf<M>(this, options))
   }
 
   /**
@@ -610,6 +620,19 @@ export class Device implements Disposable, AsyncDisposable {
     among.add(pool)
     announcePool(pool)
     return pool
+  }
+
+  /** The same for what waits, in its own `close`, for those who use it. */
+  private keepWaited<W extends { readonly isGone: boolean; closeNow(): void }>(waited: W): W {
+    const closing = {
+      get closed() {
+        return waited.isGone
+      },
+      close: () => waited.closeNow(),
+    }
+    for (const other of this.pools) if (other.closed) this.pools.delete(other)
+    this.pools.add(closing)
+    return waited
   }
 
   private keepMapped<B extends MappedBuffer>(buffer: B): B {

@@ -60,6 +60,10 @@ export class TestDevice {
     this.defaultStream = new Stream(this.clocks, 0, false)
   }
 
+  get memoryLimit(): number {
+    return this.totalBytes
+  }
+
   createStream(): Stream {
     return Stream.create(this.clocks)
   }

@@ -67,7 +67,7 @@ export function readSleepOptions(options: SleepOptions, context: Context): Read<
       `sleep: keep 'nothing' makes no copies; leave out ${into === undefined ? 'unchanged' : 'into'}`,
     )
   }
-  if (into !== undefined) checkHostMemory(into, context)
+  if (into !== undefined) checkHostMemory('sleep: into', into, context)
   return { keep, into, unchanged, onProgress }
 }
 
@@ -83,15 +83,17 @@ export function readWakeOptions(options: WakeOptions): Read<WakeOptions, 'onProg
   return { keepCopy, wait, onProgress }
 }
 
-function checkHostMemory(into: HostMemory, context: Context): void {
+/** Throws TypeError or PoolError, in the name of `option`, unless `into` is an open host pool of the device. */
+export function checkHostMemory(option: string, into: HostMemory, context: Context): void {
+  const [call] = option.split(':')
   // Host pools alone find pinned memory by its address.
   const { memory } = (into ?? {}) as { readonly memory?: { readonly bytesAt?: unknown } }
   if (typeof memory?.bytesAt !== 'function') {
-    throw new WrongTypeError(`sleep: into must be a host pool, of device.createHostPool, not ${describe(into)}`)
+    throw new WrongTypeError(`${option} must be a host pool, of device.createHostPool, not ${describe(into)}`)
   }
-  if (into.closed) throw new PoolError('sleep: the host pool is closed; create another', 'ERR_POOL_CLOSED')
+  if (into.closed) throw new PoolError(`${call}: the host pool is closed; create another`, 'ERR_POOL_CLOSED')
   if (into.context !== context) {
-    throw new PoolError('sleep: the host pool belongs to another device; use one of this device', 'ERR_OTHER_DEVICE')
+    throw new PoolError(`${call}: the host pool belongs to another device; use one of this device`, 'ERR_OTHER_DEVICE')
   }
 }
 
