@@ -1,39 +1,29 @@
-// How much memory a pool may take: the limit that the scheduler or the operator sets, or a share of the device. And how
-// idle memory goes back.
+// How much memory a pool may take: what the platform lets this process have, or a share of the device. And how idle
+// memory goes back.
 // docs/recipes/limits.md explains it. In a clone: npm run build && node dist/examples/limits.js
 
-import { type ByteSize, formatBytes, openDevice, parseBytes } from 'cuda-mempool'
+import { type ByteSize, type Device, formatBytes, openDevice } from 'cuda-mempool'
 
-/** The limit for a pool on device 0, from the environment of this process. */
-function limitFrom(env: NodeJS.ProcessEnv): ByteSize {
+/** The limit for a pool that has the device, or this process's part of it, for itself. */
+function limitFor(device: Device, env: NodeJS.ProcessEnv): ByteSize {
   // Your own variable, for schedulers that share a GPU and name no limit: '20GiB' or '25%'.
   if (env['GPU_MEMORY']) return env['GPU_MEMORY'] as ByteSize
-  // HAMi, as '3000m'.
-  const hami = env['CUDA_DEVICE_MEMORY_LIMIT_0'] ?? env['CUDA_DEVICE_MEMORY_LIMIT']
-  if (hami) return parseBytes(hami)
-  // CUDA's multi-process service, as '0=2G,1=512M'.
-  const mps = /(?:^|,)0=([^,]+)/.exec(env['CUDA_MPS_PINNED_DEVICE_MEM_LIMIT'] ?? '')
-  if (mps !== null) return parseBytes(mps[1]!)
   // Slurm with --gres=mps:25, where a quarter of the threads should take a quarter of the memory.
   const percent = env['CUDA_MPS_ACTIVE_THREAD_PERCENTAGE']
   if (percent) return `${Number(percent)}%`
-  return '90%' // the device is ours, or a MIG instance, whose memory is the device's here
+  return Math.floor(0.9 * device.memoryLimit) // MPS, HAMi and KAI are known; a MIG instance is a device of its size
 }
 
-const environments = [
-  {},
-  { GPU_MEMORY: '25%' },
-  { CUDA_DEVICE_MEMORY_LIMIT_0: '3000m' },
-  { CUDA_MPS_PINNED_DEVICE_MEM_LIMIT: '0=2G,1=512M' },
-  { CUDA_MPS_ACTIVE_THREAD_PERCENTAGE: '50' },
-]
-for (const env of environments) {
-  const limit = limitFrom(env)
-  console.log(`${JSON.stringify(env)}: ${typeof limit === 'number' ? formatBytes(limit) : limit}`)
+for (const limit of ['3000m', 'none', '0']) {
+  process.env['CUDA_DEVICE_MEMORY_LIMIT_0'] = limit // as HAMi sets it
+  using device = openDevice('simulated')
+  const pool = device.createPool({ maxPoolBytes: limitFor(device, {}) })
+  console.log(`${limit}: ${formatBytes(pool.maxPoolBytes)} of ${formatBytes(device.memoryLimit)}`)
 }
+delete process.env['CUDA_DEVICE_MEMORY_LIMIT_0']
 
 using device = openDevice('auto')
-using pool = device.createPool({ maxPoolBytes: limitFrom(process.env), leaveFreeBytes: '256MiB' })
+using pool = device.createPool({ maxPoolBytes: limitFor(device, process.env), leaveFreeBytes: '256MiB' })
 const { freeBytes, totalBytes } = device.memoryInfo()
 console.log(`limit below the device's memory: ${pool.maxPoolBytes < totalBytes}, some is free: ${freeBytes > 0}`)
 pool.allocate('64MiB').free()

@@ -93,6 +93,7 @@ export function inspectDevice(choice: DeviceChoice, version: string): DeviceRepo
         name,
         simulated,
         ...device.memoryInfo(),
+        limits: device.platformLimits,
         granularityBytes: hasVirtual ? driver.cuMemGetAllocationGranularity(context.device) : null,
       },
       features,

@@ -16,6 +16,7 @@ import type { Context } from '../driver/context.js'
 import type { Driver } from '../driver/driver.js'
 import { shareDriver } from '../driver/shared-driver.js'
 import { StagingBuffers } from '../driver/staging-buffers.js'
+import { uuidText } from '../driver/uuid-text.js'
 import type { CompileOptions } from '../kernel/compile-options.js'
 import { Compiler } from '../kernel/compiler.js'
 import { Module } from '../kernel/module.js'
@@ -54,6 +55,7 @@ import type { ShelfOptions } from '../pool/shelf/shelf-options.js'
 import { prepareSlowCalls } from '../pool/slow-calls.js'
 import { sharingObstacle } from '../threads/os-thread.js'
 import { type DeviceProperties, propertiesOf } from './device-properties.js'
+import { memoryLimitOf, type PlatformLimit, platformLimits } from './platform-limits.js'
 import {
   type ServedPool,
   SHARED_VERSION,
@@ -111,6 +113,11 @@ export class Device implements Disposable, AsyncDisposable {
   /** bytes of device memory */
   readonly totalBytes: number
   /**
+   * what MPS, HAMi, KAI and MIG set for this process
+   * @internal
+   */
+  readonly platformLimits: readonly PlatformLimit[]
+  /**
    * the clocks of the device's streams
    * @internal
    */
@@ -147,6 +154,10 @@ export class Device implements Disposable, AsyncDisposable {
     this.name = this.driver.cuDeviceGetName(context.device)
     this.simulated = this.driver.simulated
     this.totalBytes = this.driver.cuDeviceTotalMem(context.device)
+    const { ordinal, device } = context
+    const uuid = () => uuidText(this.driver.cuDeviceGetUuid(device))
+    this.platformLimits = platformLimits(process.env, { ordinal, name: this.name, totalBytes: this.totalBytes, uuid })
+    context.memoryLimit = memoryLimitOf(this.platformLimits, this.totalBytes)
     this.clocks = new Clocks(context, attachedTo)
     deviceOf.set(this.clocks, this)
     if (attachedTo === null) this.defaultStream = new Stream(this.clocks, CU_STREAM_LEGACY_DEFAULT, false)
@@ -158,9 +169,12 @@ export class Device implements Disposable, AsyncDisposable {
     this.compiler = new Compiler(context, this.defaultStream)
   }
 
-  /** Bytes that this process may take of the device: `totalBytes`, or less where the platform sets a limit. */
+  /**
+   * Bytes that this process may take of the device: `totalBytes`, or less where MPS, HAMi or KAI set a limit in the
+   * environment. It bounds the default limits of pools and shelves.
+   */
   get memoryLimit(): number {
-    return this.totalBytes
+    return this.context.memoryLimit
   }
 
   /** The device's number, from 0. */

@@ -22,6 +22,11 @@ export class Context {
    * @internal
    */
   checkNoCapture: (call: string) => void = () => {}
+  /**
+   * bytes that the platform lets this process have, which the device sets; a pool's default limit is not above them
+   * @internal
+   */
+  memoryLimit = Infinity
   /** contexts that gave this context access to their linear memory */
   private readonly owners = new Set<Context>()
   /** contexts with access to the linear memory of this context */

@@ -18,6 +18,7 @@ const REPORT: DeviceReport = {
     freeBytes: 139 * GiB,
     totalBytes: 140 * GiB,
     granularityBytes: 2 * MiB,
+    limits: [],
   },
   features: [
     { name: 'virtual memory', leastDriver: '10.2', supported: true, obstacle: null, without: 'plain segments' },
@@ -57,4 +58,21 @@ test('without a GPU the text gives the reason', () => {
   const shown = text({ ...REPORT, noGpu: 'none of libcuda.so.1, libcuda.so could be found' })
   assert.match(shown, /No GPU: none of libcuda\.so\.1, libcuda\.so could be found\./)
   assert.match(shown, /simulated device instead/)
+})
+
+test('limits that others set are named, and those that cannot be read', () => {
+  const shown = text({
+    ...REPORT,
+    device: {
+      ...REPORT.device,
+      limits: [
+        { by: 'HAMi', variable: 'CUDA_DEVICE_MEMORY_LIMIT_1', value: '3000m', bytes: 3000 * MiB },
+        { by: 'KAI', variable: 'GPU_MEMORY_LIMIT', value: 'much\u001b[31m', bytes: null },
+        { by: 'MIG', variable: null, value: 'NVIDIA H200 MIG 1g.18gb', bytes: 16 * GiB },
+      ],
+    },
+  })
+  assert.match(shown, /^limit: +2\.93 GiB by HAMi \(CUDA_DEVICE_MEMORY_LIMIT_1=3000m\)$/m)
+  assert.match(shown, /^limit: +ignored: GPU_MEMORY_LIMIT=much\?\[31m is no size of at least 2 MiB/m)
+  assert.match(shown, /^limit: +16 GiB by MIG \(NVIDIA H200 MIG 1g\.18gb\)$/m)
 })

@@ -1,6 +1,8 @@
 // The report on a device as text.
 
 import { formatBytes } from '../../core/base/bytes.js'
+import { shown } from '../../core/base/shown-text.js'
+import type { PlatformLimit } from '../../core/device/platform-limits.js'
 import { type Column, type Paint, tableText, wrapText } from './table.js'
 
 /** A feature that needs the driver, and whether it works. */
@@ -46,6 +48,8 @@ export interface DeviceReport {
     readonly totalBytes: number
     /** bytes of one step of virtual memory; null without virtual memory */
     readonly granularityBytes: number | null
+    /** what MPS, HAMi, KAI and MIG set for this process */
+    readonly limits: readonly PlatformLimit[]
   }
   readonly features: readonly FeatureReport[]
 }
@@ -85,7 +89,7 @@ const COLUMNS: readonly Column<FeatureReport>[] = [
 ]
 
 function factLines({ driver, devices, device, nvrtc }: DeviceReport): [string, string][] {
-  const { freeBytes, totalBytes, granularityBytes } = device
+  const { freeBytes, totalBytes, granularityBytes, limits } = device
   const steps = granularityBytes === null ? '' : `, mapped in steps of ${formatBytes(granularityBytes)}`
   return [
     ['driver', `CUDA ${driver.version}, ${driver.origin}`],
@@ -98,5 +102,13 @@ function factLines({ driver, devices, device, nvrtc }: DeviceReport): [string, s
     }),
     ['NVRTC', 'obstacle' in nvrtc ? NO_NVRTC : `CUDA ${nvrtc.version}, ${nvrtc.path}`],
     ['memory', `${formatBytes(freeBytes)} of ${formatBytes(totalBytes)} free${steps}`],
+    ...limits.map((limit): [string, string] => ['limit', limitText(limit)]),
   ]
+}
+
+/** `2.93 GiB by HAMi (CUDA_DEVICE_MEMORY_LIMIT_0=3000m)`; pools of the default size keep within it. */
+function limitText({ by, variable, value, bytes }: PlatformLimit): string {
+  const source = shown(variable === null ? value : `${variable}=${value}`)
+  if (bytes !== null) return `${formatBytes(bytes)} by ${by} (${source})`
+  return `ignored: ${source} is no size of at least 2 MiB; ${by} writes '3000m' or bytes`
 }

@@ -18,7 +18,7 @@ type CrossStreamReuse = (typeof CROSS_STREAM_REUSE)[number]
 export interface PoolOptions {
   /**
    * the most that the pool may reserve, or `Infinity`. The default is 4 GiB, however large the device is: a server that
-   * has the device for itself writes `maxPoolBytes: '80%'` (4 GiB)
+   * has the device for itself writes `maxPoolBytes: '80%'` (4 GiB, or `device.memoryLimit` if that is less)
    */
   readonly maxPoolBytes?: ByteSize
   /** the pool stops growing when the device has less than this free, whatever program uses the rest (0) */
@@ -136,12 +136,17 @@ export function sourcedConfig(
 }
 
 /**
- * Checks options against a device of `deviceBytes`; throws TypeError or RangeError naming the option, and `call` for
- * an unknown one.
+ * Checks options against a device of `deviceBytes`, of which the platform gives `mostBytes`; throws TypeError or
+ * RangeError naming the option, and `call` for an unknown one.
  */
-export function parsePoolOptions(given: PoolOptions, deviceBytes: number, call = 'createPool'): PoolConfig {
+export function parsePoolOptions(
+  given: PoolOptions,
+  deviceBytes: number,
+  call = 'createPool',
+  mostBytes = Infinity,
+): PoolConfig {
   checkOptionNames(call, given, Object.keys(DEFAULTS))
-  const options = withDefaults(given, DEFAULTS)
+  const options = withDefaults(given, { ...DEFAULTS, maxPoolBytes: Math.min(DEFAULTS.maxPoolBytes, mostBytes) })
   const size = (name: keyof typeof sizes) => limitOf(options[name], name, { totalBytes: deviceBytes }, sizes[name])
   const sizes = { maxPoolBytes: 1, leaveFreeBytes: 0, minBlockBytes: 1, releaseThresholdBytes: 0 } as const
   const [maxPoolBytes, minBlockBytes] = [size('maxPoolBytes'), size('minBlockBytes')]
@@ -169,10 +174,14 @@ export function parsePoolOptions(given: PoolOptions, deviceBytes: number, call =
 }
 
 /** As `parsePoolOptions`, for a pool that threads share. */
-export function parseSharedPoolOptions(given: SharedPoolOptions, deviceBytes: number): PoolConfig {
+export function parseSharedPoolOptions(
+  given: SharedPoolOptions,
+  deviceBytes: number,
+  mostBytes = Infinity,
+): PoolConfig {
   checkOptionNames('createSharedPool', given, [...Object.keys(DEFAULTS), 'readyBytes'])
   const { readyBytes = 0, ...options } = given
-  const config = parsePoolOptions(options, deviceBytes)
+  const config = parsePoolOptions(options, deviceBytes, 'createSharedPool', mostBytes)
   if (config.debug !== null) {
     throw new WrongTypeError('debug needs a pool of one thread: look for mistakes with createPool({ debug: true })')
   }

@@ -21,7 +21,7 @@ export function makeCachingPool(
   deviceBytes: number,
   keep = (_pool: CachingPool) => {},
 ): CachingPool {
-  const config = parsePoolOptions(options, deviceBytes)
+  const config = parsePoolOptions(options, deviceBytes, 'createPool', clocks.context.memoryLimit)
   const { initialBytes, watch, warnOnHeld } = parsePoolExtras(options, config.maxPoolBytes, deviceBytes)
   const { debug } = config
   const pool =

@@ -13,7 +13,7 @@ export function newSharedPool<D>(
   deviceBytes: number,
   device: D,
 ): SharedPoolState<D> {
-  const config = parseSharedPoolOptions(options, deviceBytes)
+  const config = parseSharedPoolOptions(options, deviceBytes, clocks.context.memoryLimit)
   return newState('caching', clocks, config, deviceBytes, device)
 }
 

@@ -5,7 +5,7 @@ import { isDriverError } from '../../base/thrown.js'
 import type { CachingPool } from '../caching/caching-pool.js'
 import type { HostMemory } from '../sleep/host-copies.js'
 
-/** What a model does now. */
+/** The state of a model. */
 export type ModelState = 'notLoaded' | 'loading' | 'awake' | 'fallingAsleep' | 'asleep' | 'waking'
 
 /** The figures of a model on a shelf. */
@@ -14,7 +14,7 @@ export interface ModelStats {
   readonly name: string
   /** the device memory that it has while it is awake */
   readonly bytes: number
-  /** what it does now */
+  /** its state now */
   readonly state: ModelState
   /** uses that run now */
   readonly running: number
@@ -54,7 +54,7 @@ export class ShelvedModel<M> {
     return this.state === 'loading' || this.state === 'waking' || this.state === 'fallingAsleep'
   }
 
-  /** Its part of the budget. Also a model that sleeps, or failed to load, has one if the driver refused to take memory. */
+  /** Its part of the budget; 0 for a model that sleeps or is not loaded, unless the driver refused to take memory back. */
   get heldBytes(): number {
     const isAway = this.state === 'asleep' || this.state === 'notLoaded'
     return isAway && (this.pool?.stats().reservedBytes ?? 0) === 0 ? 0 : this.bytes
@@ -78,7 +78,7 @@ export class ShelvedModel<M> {
     else {
       const pool = this.pool!
       if (pool.asleep) await this.wake(pool)
-      pool.reserve(this.bytes) // as much as was idle when it fell asleep
+      pool.reserve(this.bytes) // the idle memory went back to the device at the sleep
     }
     this.isWhole = true
   }
@@ -116,7 +116,7 @@ export class ShelvedModel<M> {
     this.wakes++
   }
 
-  /** Gives all memory to the device. After an error the model is awake, or the driver has refused to take memory back. */
+  /** Gives all memory back. After an error the model is awake, or the driver has refused to take memory back. */
   async sleep(host: HostMemory): Promise<void> {
     if (this.state === 'notLoaded') return this.drop()
     const pool = this.pool!

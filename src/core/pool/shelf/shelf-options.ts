@@ -33,7 +33,7 @@ export interface ModelOptions<M> {
    * wait reject with its error, the pool is closed, and the next use calls it again
    */
   readonly load: (pool: CachingPool) => M | Promise<M>
-  /** true: no use writes to buffers that were there at its start, as for weights. Only the first sleep copies them (false) */
+  /** true: uses do not write to buffers of earlier uses or of `load`. Only the first sleep copies them (false) */
   readonly unchanged?: boolean
 }
 

@@ -65,7 +65,7 @@ export class Neighbour {
 
   constructor(private readonly device: TestDevice) {}
 
-  /** Takes so many bytes, or what is free. */
+  /** Takes `bytes`, or the free memory if that is less. */
   take(bytes: number): void {
     const taken = Math.min(bytes, this.device.freeBytes())
     if (taken === 0) return

@@ -131,7 +131,7 @@ describe('a shelf', () => {
     await shelf.close()
   })
 
-  it('begins uses of models that are awake while another one wakes', async () => {
+  it('begins uses of models that are awake while a model wakes', async () => {
     const { shelf } = openShelf(2)
     addModels(shelf, 3)
     await shelf.use('b', () => {})
@@ -146,7 +146,7 @@ describe('a shelf', () => {
 })
 
 describe('a shelf on a full device', () => {
-  it('lets another model sleep, then waits for a use to end', async () => {
+  it('lets a second model sleep, then waits for a use to end', async () => {
     const { shelf, device } = openShelf(3)
     const neighbour = new Neighbour(device)
     addModels(shelf, 3)

@@ -26,7 +26,7 @@ export interface ShelfStats {
   readonly budgetBytes: number
   /** device memory of the models that are awake, or change */
   readonly awakeBytes: number
-  /** what the models that sleep take from the device when they wake */
+  /** device memory that the models that sleep take to wake */
   readonly asleepBytes: number
   /** pinned host memory with contents of models */
   readonly hostCopyBytes: number
@@ -230,7 +230,7 @@ export class Shelf<M = unknown> implements Disposable, AsyncDisposable {
     this[Symbol.dispose]()
   }
 
-  /** One line for people, such as `Shelf { 3 of 8 models awake, 30 GiB of 40 GiB, 0 waiting }`; console.log shows it. */
+  /** One line for people: `Shelf { 3 of 8 models awake, 30 GiB of 40 GiB, 0 waiting }`; console.log shows it. */
   toString(): string {
     if (this.isClosed) return 'Shelf { closed }'
     const { budgetBytes, awakeBytes, waiting, models } = this.stats()
