@@ -54,7 +54,7 @@ export class ShelvedModel<M> {
     return this.state === 'loading' || this.state === 'waking' || this.state === 'fallingAsleep'
   }
 
-  /** Its part of the budget; 0 for a model that sleeps or is not loaded, unless the driver refused to take memory back. */
+  /** Its part of the budget; 0 if it sleeps or is not loaded, unless the driver refused to take memory back. */
   get heldBytes(): number {
     const isAway = this.state === 'asleep' || this.state === 'notLoaded'
     return isAway && (this.pool?.stats().reservedBytes ?? 0) === 0 ? 0 : this.bytes
