@@ -636,7 +636,7 @@ export class Device implements Disposable, AsyncDisposable {
     return pool
   }
 
-  /** The same for what waits, in its own `close`, for those who use it. */
+  /** The same for queues and shelves, whose own `close` waits for their uses. */
   private keepWaited<W extends { readonly isGone: boolean; closeNow(): void }>(waited: W): W {
     const closing = {
       get closed() {

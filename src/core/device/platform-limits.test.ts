@@ -45,7 +45,7 @@ describe('limits of the platform', () => {
     assert.deepEqual(platformLimits({ GPU_MEMORY_LIMIT: ' ' }, DEVICE), [])
   })
 
-  it('the least counts, and the device has no more than its memory', () => {
+  it('the least counts, up to the memory of the device', () => {
     const limits = platformLimits({ GPU_MEMORY_LIMIT: '8g', CUDA_DEVICE_MEMORY_LIMIT: '3g' }, DEVICE)
     assert.equal(memoryLimitOf(limits, 140 * GiB), 3 * GiB)
     assert.equal(memoryLimitOf(limits, 1 * GiB), 1 * GiB)

@@ -1,23 +1,23 @@
 // Limits of a device's memory that others set for this process, by environment variables: CUDA's multi-process service
 // (MPS), HAMi and KAI, which share GPUs among containers. A MIG instance is a device of its own size.
 //
-// A variable that cannot be read is no error, since it may be of another tool: `cuda-mempool info` shows it.
+// An unreadable variable throws nothing, since another tool may own it: `cuda-mempool info` shows it.
 
 import { MiB, parseBytes } from '../base/bytes.js'
 
 /** A limit of a device's memory for this process. */
 export interface PlatformLimit {
-  /** who sets it */
+  /** the tool that sets it */
   readonly by: 'MPS' | 'HAMi' | 'KAI' | 'MIG'
   /** the environment variable; null where the device's name tells */
   readonly variable: string | null
   /** the variable's value, or the device's name */
   readonly value: string
-  /** null for a value that is no size */
+  /** null for a value without a readable size */
   readonly bytes: number | null
 }
 
-/** The device that a limit is asked for. `uuid` is called only if a variable names a device by it. */
+/** The limited device. `uuid` is called only if a variable names a device by it. */
 export interface LimitedDevice {
   readonly ordinal: number
   readonly name: string
@@ -25,9 +25,9 @@ export interface LimitedDevice {
   uuid(): string
 }
 
-/** Less is no size of memory in bytes, but a number of MiB, or a mistake. It is the least that can be mapped. */
+/** The least that can be mapped. A smaller number counts MiB, or is a mistake. */
 const LEAST_BYTES = 2 * MiB
-/** HAMi's sign that there is no limit */
+/** HAMi writes zero for an absent limit. */
 const NONE = /^0+[a-z]*$/i
 
 /** The limits that the environment of the process sets for a device, in no order. */
