@@ -285,7 +285,7 @@ describe('the page of a recording', { skip: skipReason }, () => {
     }
     const files = {
       'curves.svg': ['1 PyTorch as recorded 2 GiB', '2 cuda-mempool 2.12 GiB', 'in use, at most 1.93 GiB'],
-      'stacked.svg': ['blocks below half a pixel, together', '1/16 of the run or longer 1.23 GiB'],
+      'stacked.svg': ['blocks below half a pixel, together', '1/16 of all events or longer 1.23 GiB'],
       'maps.svg': ['PyTorch as recorded, 2 GiB', 'cuda-mempool, 2.12 GiB', 'obtained and unused'],
     }
     for (const [name, wanted] of Object.entries(files)) {

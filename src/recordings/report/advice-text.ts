@@ -166,7 +166,7 @@ function timeText(run: TuneRun, before: TuneRun, report: TuneReport): string[] {
   const later = timed.laterDeviceSeconds - timedBefore.laterDeviceSeconds
   const [more, moreLater, all, today] = [now - was, later, now, was].map(seconds => formatNs(seconds * 1e9))
   const together = recordings.length > 1 ? ' in all recordings together' : ''
-  const when = later > 0 ? `${moreLater} of it in the second half of the recording` : 'all in the first half, so once'
+  const when = later > 0 ? `${moreLater} of it in the second half of the events` : 'all in the first half, so once'
   return [
     `It costs ${more} more time${together}${share}, ${when}, by a model of the driver: calls that take and give back ` +
       `memory last ${all} instead of ${today}. Nothing else gets slower.`,

@@ -118,7 +118,7 @@ test("PyTorch's defaults are advised by unset, and the price is in the sentence"
   assert.match(shown, /serves the run is 5 GiB \(35 retries\) instead of 6 GiB \(18 retries\)\./)
   assert.match(
     shown,
-    /It costs 3\.0 ms more time \(0\.2 % of the run\), 2\.0 ms of it in the second half of the recording, by a model of the driver: calls .* last 6\.0 ms instead of 3\.0 ms\./,
+    /It costs 3\.0 ms more time \(0\.2 % of the run\), 2\.0 ms of it in the second half of the events, by a model of the driver: calls .* last 6\.0 ms instead of 3\.0 ms\./,
   )
   const once = { ...given, advice: [{ ...defaults, laterDeviceSeconds: 0.001 }] }
   assert.match(text([defaults, before], once), /3\.0 ms more time, all in the first half, so once, by a model/)

@@ -22,14 +22,21 @@ function refuseSocket(): never {
 
 export const UnixSocket = { listenAt: refuseSocket, connectTo: refuseSocket }
 
-export { refuseSocket as closeDescriptor, refuseSocket as duplicateDescriptor }
+/** A simulated device of a page exports no memory. */
+export const passesDescriptors = (): boolean => false
+
+export { refuseSocket as closeDescriptor, refuseSocket as duplicateDescriptor, refuseSocket as openSystem }
 
 function refuseSharing(): never {
   throw new Error('a page has no other thread or process')
 }
 
 export {
+  refuseSharing as FileContents,
   refuseSharing as InterprocessBuffer,
+  refuseSharing as Machine,
+  refuseSharing as namelessFile,
+  refuseSharing as tryLock,
   refuseSharing as newSharedArena,
   refuseSharing as SharedArenaPool,
   refuseSharing as newSharedBlocks,
@@ -58,6 +65,7 @@ export {
   refusePool as GrowableBuffer,
   refusePool as HostPool,
   refusePool as ImportedPool,
+  refusePool as Shelf,
   refusePool as sleeperOf,
 }
 

@@ -49,6 +49,7 @@ export const randomUUID = (): string => crypto.getRandomValues(new Uint32Array(4
 
 // Files, sockets and secrets.
 export const existsSync = (): boolean => false
+export const accessSync = notHere('accessSync')
 export const basename = notHere('basename')
 export const chmodSync = notHere('chmodSync')
 export const closeSync = notHere('closeSync')
@@ -76,3 +77,4 @@ export const rmSync = notHere('rmSync')
 export const statSync = notHere('statSync')
 export const timingSafeEqual = notHere('timingSafeEqual')
 export const tmpdir = notHere('tmpdir')
+export const writeSync = notHere('writeSync')

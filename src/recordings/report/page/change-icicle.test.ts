@@ -28,7 +28,7 @@ test('a box is as wide as what grew and shrank below it, and has both sums', () 
       [1, 0.8, 0.2, 'no call stack', 40, 0],
     ],
   )
-  assert.equal(boxes[2].place, 'app/train.py:1 step')
+  assert.equal(boxes[2].place, 'app/train.py step')
 })
 
 test('machinery and direct recursion are left out, and so is what is too narrow', () => {

@@ -3,7 +3,7 @@
 
 import { Icicle, type IcicleBoxes, LEAST_SHARE, type Step } from '../../picture/drawing/icicle.js'
 import type { PictureFrame } from '../../picture/picture.js'
-import { callsOf } from '../../picture/stack-text.js'
+import { callsOf, callText } from '../../picture/stack-text.js'
 
 /** The change of one call stack. */
 export interface StackChange {
@@ -44,5 +44,9 @@ function pathOf(frames: readonly PictureFrame[]): Step[] {
   if (frames.length === 0) return [{ id: '', label: 'no call stack', place: '' }]
   const calls = callsOf(frames, false).reverse()
   // Lines move when a program changes, so they do not tell calls apart.
-  return calls.map(call => ({ id: `${call.name}\n${call.file}`, label: call.name, place: `${call.file} ${call.name}` }))
+  return calls.map(call => ({
+    id: `${call.name}\n${call.file}`,
+    label: call.name,
+    place: callText(call).replace(/:\d+ /, ' '),
+  }))
 }

@@ -37,7 +37,11 @@ export function factsOf(failed: RecordedOutOfMemory): [name: string, value: stri
     ['in use', formatBytes(inUseBytes)],
   ]
   if (waitingBytes > 0) facts.push(['waiting', `${formatBytes(waitingBytes)} ${WAITING_FACT}`])
-  if (reservedBytes !== null) facts.push(['idle', idleText(failed)], ['reserved', formatBytes(reservedBytes)])
+  if (reservedBytes !== null) {
+    const rounding = reservedBytes - inUseBytes - waitingBytes - (failed.idleBytes ?? 0)
+    const rounded = rounding > 0 ? `, ${formatBytes(rounding)} of it by rounding of sizes` : ''
+    facts.push(['idle', idleText(failed)], ['reserved', `${formatBytes(reservedBytes)}${rounded}`])
+  }
   if (deviceFreeBytes !== null) facts.push(['device', `${formatBytes(deviceFreeBytes)} free`])
   return facts
 }

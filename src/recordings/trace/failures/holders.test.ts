@@ -56,7 +56,9 @@ test('without a line of the program a line of PyTorch stands for it, or a native
 })
 
 test('blocks without a call stack are a group, and those from before the recording another', () => {
-  assert.deepEqual(holders([3, []], [4, []]), [{ bytes: 7 * MiB, blocks: 2, site: null, through: null, before: false }])
+  assert.deepEqual(holders([3, []], [4, []]), [
+    { bytes: 7 * MiB, blocks: 2, site: null, through: null, throughAll: false, before: false },
+  ])
   const builder = new TraceBuilder()
   builder.add(Action.freeRequested, 1, 5 * MiB, 0, 0)
   const [before] = holdersOf(builder.build({ file: 'before' }), [0])

@@ -56,7 +56,7 @@ export function mainCall(
 ): Pick<Holder, 'through' | 'throughAll'> {
   const most = mostOf(bytes)
   const through = most !== null && 2 * bytes.get(most)! > all ? most : null
-  return { through, throughAll: bytes.get(through) === all }
+  return { through, throughAll: through !== null && bytes.get(through) === all }
 }
 
 /** The name with most bytes; null for none. */
