@@ -78,7 +78,7 @@ function limitNeeded({ within, leastCapacityBytes }: TuneRun, { recordings }: Tu
   if (others.length > 0 || bytes === null || bytes === undefined) {
     return `${needs}: torch.cuda.set_per_process_memory_fraction.`
   }
-  if (recordings.every(isOwnLimit)) return `${needs}, of at least ${formatBytes(bytes)}.`
+  if (recordings.every(isOwnLimit)) return `${needs}, and serves the run from ${formatBytes(bytes)} on.`
   const share = `torch.cuda.set_per_process_memory_fraction(${(bytes / GiB).toFixed(2)} / G)`
   return `${needs}: ${share}, where G is the memory of the GPU in GiB.`
 }

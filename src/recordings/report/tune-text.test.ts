@@ -301,7 +301,7 @@ test('garbage collection is advised with the limit that it needs', () => {
     text([garbage, before], { isLimited: true, advice: [garbage] }, { withinBytes: 7 * GiB, ...own })
   assert.match(shown({ withinIs: 'asked' }), /only with a limit of the program: torch\S*memory_fraction\(7\.00 \/ G\)/)
   const lastFailure = failure({ deviceHadRoom: true })
-  assert.match(shown({ withinIs: 'failure', lastFailure }), /limit of the program, of at least 7 GiB\./)
+  assert.match(shown({ withinIs: 'failure', lastFailure }), /limit of the program, and serves the run from 7 GiB on\./)
 })
 
 test('the table keeps to 80 columns on one page, with sizes from 10 GiB on', () => {
