@@ -5,8 +5,8 @@ import type { Picture } from './picture.js'
 const WITH_STEPS = ['several steps or longer', 'into the next step', 'within one step', 'momentary']
 const WITHOUT_STEPS = [
   '1/2 of all events or longer',
-  '1/16 of the run or longer',
-  '1/256 of the run or longer',
+  '1/16 of all events or longer',
+  '1/256 of all events or longer',
   'shorter',
 ]
 /** Most events in the life of a momentary block. */
