@@ -48,6 +48,8 @@ const PROTOTYPES = {
   recv: 'intptr_t recv(int fd, void *data, size_t bytes, int flags)',
   dup: 'int fcntl(int fd, int command, ...)',
   close: 'int close(int fd)',
+  flock: 'int flock(int fd, int operation)',
+  memfd_create: 'int memfd_create(const char *name, unsigned int flags)',
 }
 
 type Call = keyof typeof PROTOTYPES
@@ -261,7 +263,8 @@ export class UnixSocket {
   }
 }
 
-function refusal(system: System, call: string, what: string): DescriptorError {
+/** The error of a call that the system has refused just now. */
+export function refusal(system: System, call: string, what: string): DescriptorError {
   const [resultName, text] = system.lastError()
   return new DescriptorError(call, resultName, `${what}: ${text}${REMEDIES[resultName] ?? ''}`)
 }

@@ -136,8 +136,8 @@ export function sourcedConfig(
 }
 
 /**
- * Checks options against a device of `deviceBytes`, of which the platform gives `mostBytes`; throws TypeError or
- * RangeError naming the option, and `call` for an unknown one.
+ * Checks the options of a pool. `deviceBytes` is the device's memory, and `mostBytes` what this process may take of it:
+ * it bounds the default limit. Throws TypeError or RangeError, naming the option, or `call` for an unknown one.
  */
 export function parsePoolOptions(
   given: PoolOptions,
