@@ -249,7 +249,7 @@ describe('the packed package', () => {
     assert.ok(viewer.length > 30_000 && viewer.length <= 120_000, `${viewer.length} bytes`)
     assert.ok(!viewer.includes('</script'), 'a script may not hold the end of its own element')
     const whole = readFileSync(join(installed, 'dist/viewer/viewer.html'))
-    assert.ok(whole.length > viewer.length && whole.length <= 750_000, `${whole.length} bytes`)
+    assert.ok(whole.length > viewer.length && whole.length <= 745_000, `${whole.length} bytes`)
     const page = project.write('page.html', '')
     const recording = join(installed, 'traces', 'oom-retry-2gib.pickle.gz')
     const main = join(installed, project.packageJson().bin['cuda-mempool'])

@@ -32,6 +32,7 @@ const LEFT_OUT = [
   'block-pool',
   'compiler',
   'debug-pool',
+  'descriptor-passing',
   'file-contents',
   'file-locks',
   'growable-buffer',

@@ -32,10 +32,12 @@ function refuseSharing(): never {
 }
 
 export {
+  refuseSharing as checkShare,
   refuseSharing as FileContents,
   refuseSharing as InterprocessBuffer,
   refuseSharing as Machine,
   refuseSharing as namelessFile,
+  refuseSharing as passDescriptor,
   refuseSharing as tryLock,
   refuseSharing as newSharedArena,
   refuseSharing as SharedArenaPool,
