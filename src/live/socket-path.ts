@@ -1,13 +1,19 @@
 // Where the sockets of served processes lie: in a folder that only their user can open, named by process id. A process
 // that is killed leaves its socket behind; the next look removes it.
 
-import { lstatSync, mkdirSync, readdirSync, rmSync, type Stats } from 'node:fs'
+import { readdirSync, rmSync } from 'node:fs'
 import { connect } from 'node:net'
-import { tmpdir } from 'node:os'
-import { isAbsolute, join } from 'node:path'
+import { join } from 'node:path'
 import { PoolError } from '../core/base/errors.js'
+import {
+  foreignFolder,
+  foreignSocket,
+  prepareFolder as prepare,
+  socketFolder,
+} from '../core/libraries/socket-folder.js'
 
-const OTHERS = 0o077
+export { foreignSocket, socketFolder }
+
 const SOCKET_NAME = /^(\d+)(-\d+)?\.sock$/
 /** A process tries this many names. */
 const MOST_SERVERS = 1000
@@ -19,44 +25,10 @@ export interface ServedSocket {
   readonly pid: number
 }
 
-/** The folder of this user's sockets; it need not exist. */
-export function socketFolder(env: NodeJS.ProcessEnv = process.env): string {
-  const runtime = env['XDG_RUNTIME_DIR']
-  if (runtime !== undefined && isAbsolute(runtime)) return join(runtime, 'cuda-mempool')
-  return join(tmpdir(), `cuda-mempool-${userId()}`)
-}
-
 /** Makes the folder if needed. Throws PoolError unless it is this user's alone. */
 export function prepareFolder(folder: string): void {
-  try {
-    mkdirSync(folder, { recursive: true, mode: 0o700 })
-  } catch (error) {
-    throw new PoolError(
-      `serve: cannot make the folder ${folder} for the socket: ${(error as Error).message}; set XDG_RUNTIME_DIR, or give the option socket`,
-    )
-  }
-  const obstacle = foreignFolder(folder)
-  if (obstacle !== null) throw new PoolError(`serve: ${obstacle}; remove it, or give the option socket`)
-}
-
-/** Why a folder cannot be trusted; null if it is this user's alone. */
-function foreignFolder(folder: string): string | null {
-  const stats = lstatSync(folder)
-  if (!stats.isDirectory()) return `${folder} is no folder`
-  if (stats.uid !== userId()) return `${folder} belongs to another user`
-  return (stats.mode & OTHERS) === 0 ? null : `${folder} is open to other users`
-}
-
-/** Why a socket cannot be trusted; null for a socket of this user. */
-export function foreignSocket(path: string): string | null {
-  let stats: Stats
-  try {
-    stats = lstatSync(path)
-  } catch {
-    return `there is no socket ${path}`
-  }
-  if (!stats.isSocket()) return `${path} is no socket`
-  return stats.uid === userId() ? null : `${path} belongs to another user`
+  const obstacle = prepare(folder)
+  if (obstacle !== null) throw new PoolError(`serve: ${obstacle}, or give the option socket`)
 }
 
 /** Whether a process listens on a socket. */
@@ -107,8 +79,4 @@ export async function servedSockets(folder = socketFolder()): Promise<ServedSock
     else rmSync(path, { force: true })
   }
   return found
-}
-
-function userId(): number {
-  return process.getuid?.() ?? -1
 }

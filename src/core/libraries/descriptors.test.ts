@@ -12,7 +12,8 @@ import { fileURLToPath } from 'node:url'
 import { DescriptorError } from '../base/errors.js'
 import { receiveDescriptor, sendDescriptor } from './descriptors.fixture.js'
 import { acceptDescriptor, closeDescriptor, MOST_MESSAGE_BYTES, offerDescriptor } from './descriptors.js'
-import { openSystem, UnixSocket } from './unix-socket.js'
+import { openSystem } from './system-calls.js'
+import { UnixSocket } from './unix-socket.js'
 
 const SCRIPT = fileURLToPath(import.meta.url)
 const SHORT = { timeoutMs: 30 }
@@ -262,7 +263,7 @@ else if (process.platform !== 'linux') {
       const listener = UnixSocket.listenAt(path)
       const receiving = receiveDescriptor(path)
       const connection = listener.accept()!
-      connection.sendPacket(Buffer.from([0xfd]), descriptor)
+      connection.sendPacket(Buffer.from([0xfd]), [descriptor])
       connection.close()
       listener.close()
       await sendDescriptor(path, descriptor, Buffer.from('again'))
@@ -275,9 +276,13 @@ else if (process.platform !== 'linux') {
     test('data of another program is refused', async () => {
       const descriptor = fileOf('')
       for (const [code, text, send] of [
-        ['EPROTO', /not from offerDescriptor/, (to: UnixSocket) => to.sendPacket(Buffer.from('hello'), descriptor)],
+        ['EPROTO', /not from offerDescriptor/, (to: UnixSocket) => to.sendPacket(Buffer.from('hello'), [descriptor])],
         ['EPROTO', /no descriptor/, (to: UnixSocket) => to.sendByte()],
-        ['EMSGSIZE', /more than/, (to: UnixSocket) => to.sendPacket(Buffer.alloc(2 * MOST_MESSAGE_BYTES), descriptor)],
+        [
+          'EMSGSIZE',
+          /more than/,
+          (to: UnixSocket) => to.sendPacket(Buffer.alloc(2 * MOST_MESSAGE_BYTES), [descriptor]),
+        ],
       ] as const) {
         const listener = UnixSocket.listenAt(path)
         const receiving = receiveDescriptor(path)

@@ -9,7 +9,8 @@ import { describe } from '../base/bytes.js'
 import { DescriptorError } from '../base/errors.js'
 import type { Bytes } from '../base/typed-arrays.js'
 import { text, within } from './arguments.js'
-import { closeDescriptor, duplicateDescriptor, MOST_PATH_BYTES, type Packet, UnixSocket } from './unix-socket.js'
+import { closeDescriptor, duplicateDescriptor } from './system-calls.js'
+import { MOST_PATH_BYTES, type Packet, UnixSocket } from './unix-socket.js'
 
 export { closeDescriptor }
 
@@ -96,7 +97,7 @@ export async function acceptDescriptor(
     let received: ReceivedDescriptor | null = null
     try {
       checkUser(sender, path)
-      const receive = () => sender.receivePacket(1 + MOST_MESSAGE_BYTES)
+      const receive = () => sender.receivePacket(1 + MOST_MESSAGE_BYTES, 1)
       const packet = await lookUntil(deadline, receive, 'recvmsg', `the process at ${path} sent nothing`)
       if (packet !== 'gone') received = accepted(packet, sender)
       if (received !== null) return { ...received, connection: new SocketEnd(sender) }
@@ -112,8 +113,9 @@ async function handedTo(receiver: UnixSocket, packet: Uint8Array, descriptor: nu
   let taken = false
   try {
     checkUser(receiver, path)
-    if (receiver.sendPacket(packet, descriptor) === 'gone') return false
     const missing = `the process that came to ${path} did not take the descriptor`
+    const send = () => receiver.sendPacket(packet, [descriptor])
+    if ((await lookUntil(deadline, send, 'sendmsg', missing)) === 'gone') return false
     taken = (await lookUntil(deadline, () => receiver.receiveByte(), 'recv', missing)) === 'came'
     return taken
   } finally {
@@ -142,7 +144,8 @@ class SocketEnd implements Connection {
 }
 
 /** The contents of a packet, confirmed to the sender; null if the sender is gone, which counts as not received. */
-function accepted({ bytes, descriptor }: Packet, sender: UnixSocket): ReceivedDescriptor | null {
+function accepted({ bytes, descriptors: [descriptor] }: Packet, sender: UnixSocket): ReceivedDescriptor | null {
+  if (descriptor === undefined) throw new DescriptorError('recvmsg', 'EPROTO', 'what came has no descriptor')
   let kept = false
   try {
     if (bytes[0] !== MARK) throw new DescriptorError('recvmsg', 'EPROTO', 'what came is not from offerDescriptor')
@@ -155,7 +158,7 @@ function accepted({ bytes, descriptor }: Packet, sender: UnixSocket): ReceivedDe
 
 /** Refuses a process of another user: the superuser can open the file too, and the socket knows its user. */
 function checkUser(peer: UnixSocket, path: string): void {
-  const [user, own] = [peer.peerUser(), process.geteuid!()]
+  const [{ user }, own] = [peer.peer(), process.geteuid!()]
   if (user === own) return
   const detail = `the other process at ${path} is of user ${user}; run both as the same user, this one is ${own}`
   throw new DescriptorError('getsockopt', 'EPERM', detail)

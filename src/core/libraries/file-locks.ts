@@ -1,13 +1,12 @@
-// Locks of whole files, and files without a name, which Node does not offer. Simulated devices share memory by them.
+// Locks of whole files, which Node does not offer. Simulated devices share memory by them.
 // A lock belongs to an open file, not to a process: it stays while any process has a descriptor of that open file, a
 // copy included. The system drops it with the last one, also when that process is killed.
 
-import { openSystem, refusal } from './unix-socket.js'
+import { openSystem, refusal } from './system-calls.js'
 
 const LOCK_EX = 2
 const LOCK_NB = 4
 const LOCK_UN = 8
-const MFD_CLOEXEC = 1
 
 /** Locks an open file; false if another open file has the lock. Throws DescriptorError. */
 export function tryLock(descriptor: number): boolean {
@@ -28,12 +27,4 @@ export function withLock<T>(descriptor: number, work: () => T): T {
   } finally {
     system.calls.flock(descriptor, LOCK_UN)
   }
-}
-
-/** A descriptor of a new file that has no name, and ends with its last descriptor. Throws DescriptorError. */
-export function namelessFile(): number {
-  const system = openSystem()
-  const descriptor = system.calls.memfd_create('cuda-mempool', MFD_CLOEXEC)
-  if (descriptor < 0) throw refusal(system, 'memfd_create', 'a file without a name')
-  return descriptor
 }

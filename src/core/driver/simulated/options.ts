@@ -4,7 +4,7 @@ import { OutOfRangeError, WrongTypeError } from '../../base/argument-errors.js'
 import { bytesOf, type FixedSize } from '../../base/byte-size.js'
 import { describe, GiB, KiB, MiB } from '../../base/bytes.js'
 import { checkOptionNames } from '../../base/option-names.js'
-import { passesDescriptors } from '../../libraries/unix-socket.js'
+import { passesDescriptors } from '../../libraries/system-calls.js'
 import type { FaultRule } from './faults.js'
 
 /** Options of a simulated driver. The default is one device with the memory of an H200. */

@@ -13,7 +13,7 @@ import { OutOfRangeError } from '../../../base/argument-errors.js'
 import { formatBytes } from '../../../base/bytes.js'
 import { NoDeviceError } from '../../../base/errors.js'
 import { tryLock, withLock } from '../../../libraries/file-locks.js'
-import { duplicateDescriptor } from '../../../libraries/unix-socket.js'
+import { duplicateDescriptor } from '../../../libraries/system-calls.js'
 import type { Ledger } from '../device.js'
 import { checkFolder, onFolder } from './machine-folder.js'
 

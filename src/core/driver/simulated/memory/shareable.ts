@@ -6,8 +6,9 @@
 // (machine/machine.ts) the file is the memory.
 
 import { closeSync, fstatSync, openSync } from 'node:fs'
-import { namelessFile, tryLock } from '../../../libraries/file-locks.js'
-import { closeDescriptor, duplicateDescriptor } from '../../../libraries/unix-socket.js'
+import { tryLock } from '../../../libraries/file-locks.js'
+import { memoryFile } from '../../../libraries/sealed-memory.js'
+import { closeDescriptor, duplicateDescriptor } from '../../../libraries/system-calls.js'
 import {
   CU_MEM_HANDLE_TYPE_FABRIC,
   CU_MEM_HANDLE_TYPE_NONE,
@@ -128,7 +129,7 @@ export class Shareables {
 
   /** Makes the nameless file of `entry`. */
   private addFile(entry: object): number {
-    const descriptor = namelessFile()
+    const descriptor = memoryFile('cuda-mempool')
     tryLock(descriptor)
     this.note(entry, descriptor)
     return descriptor
