@@ -18,6 +18,7 @@ const SOURCES = join(PROJECT, 'src')
 const ROWS: readonly (readonly string[])[] = [
   ['core/base'],
   ['core/libraries'],
+  ['core/keeper'],
   ['core/threads'],
   ['core/heap', 'core/driver'],
   ['core/order'],

@@ -186,6 +186,33 @@ export class DescriptorError extends Error {
   }
 }
 
+/** The codes of KeepError. `docs/errors.md` says when each is thrown. */
+export type KeepErrorCode =
+  | 'absent'
+  | 'unfinished'
+  | 'quota'
+  | 'size'
+  | 'device'
+  | 'lost'
+  | 'user'
+  | 'protocol'
+  | 'gone'
+  | 'timeout'
+
+/** The keeper of device memory has refused a request, or cannot be reached. The message has the remedy. */
+export class KeepError extends Error {
+  override name = 'KeepError'
+  constructor(
+    message: string,
+    /** why it was refused */
+    readonly code: KeepErrorCode,
+    options?: ErrorOptions,
+  ) {
+    super(checked(message), options)
+    beginAtProgram(this)
+  }
+}
+
 /** A function of the CUDA driver has failed. */
 export class CudaError extends Error {
   override name = 'CudaError'

@@ -1,0 +1,212 @@
+// The keeper's process: waits for packets of its clients, changes the state by them, and answers. It holds descriptors
+// of device memory and loads no driver. Nothing runs while no client asks.
+
+import { fstatSync, openSync } from 'node:fs'
+import { DescriptorError, KeepError } from '../base/errors.js'
+import { packageVersion } from '../base/package-files.js'
+import { Poller } from '../libraries/poller.js'
+import { closeDescriptor } from '../libraries/system-calls.js'
+import { UnixSocket } from '../libraries/unix-socket.js'
+import { Channel, type Incoming } from './channel.js'
+import { type Effects, KeptRegions, type Outcome } from './kept-regions.js'
+import { REQUESTS } from './messages.js'
+import { commonVersion, VERSIONS, type Versions } from './protocol.js'
+import type { Limits } from './quota.js'
+import type { KeepEvent } from './region.js'
+import { answerTo, found, sealed } from './requests.js'
+import { listenAlone, type Place } from './socket-path.js'
+
+/** Requests of a client in a turn; then the others have theirs. */
+const MOST_IN_A_TURN = 32
+/** Connections, each with two descriptors. */
+export const MOST_CONNECTIONS = 1000
+
+export interface KeeperOptions {
+  readonly path: string
+  readonly limits: Limits
+  /** the only user who may connect; default this process's */
+  readonly user?: number
+}
+
+export class Keeper {
+  readonly regions: KeptRegions
+  private readonly place: Place
+  private readonly poller = new Poller()
+  private readonly channels = new Map<number, Channel>()
+  /** closed to accept a connection that is refused, when all other descriptors are taken */
+  private spare = openSync('/dev/null', 'r')
+  private isEnding = false
+  /** that of the first of the keepers that took over from each other */
+  private readonly number = Date.now()
+
+  constructor(private readonly options: KeeperOptions) {
+    this.place = listenAlone(options.path)
+    const effects: Effects = {
+      answer: (client, request, outcome) => this.answerFind(client as Channel, request, outcome),
+      close: descriptors => descriptors.forEach(closeDescriptor),
+      tell: event => this.tell(event),
+    }
+    // Numbers of later keepers are higher: no generation of another keeper is taken for one of this.
+    this.regions = new KeptRegions(options.limits, effects, this.number)
+    this.poller.watch(this.place.listener.descriptor, false)
+  }
+
+  /** Serves until `end` is called. */
+  async run(): Promise<void> {
+    while (!this.isEnding) {
+      for (const { descriptor, readable, writable } of await this.poller.wait()) {
+        const channel = this.channels.get(descriptor)
+        if (channel === undefined) this.accept()
+        else if (writable) channel.flush()
+        if (channel !== undefined && readable) this.serve(channel)
+      }
+      this.settle()
+    }
+    this.close()
+  }
+
+  /** Ends `run`. */
+  end(): void {
+    this.isEnding = true
+    this.poller.wake()
+  }
+
+  private accept(): void {
+    for (;;) {
+      const socket = this.nextConnection()
+      if (socket === null) return
+      const { pid, user } = socket.peer()
+      const own = this.options.user ?? process.geteuid!()
+      const channel = new Channel(socket, pid)
+      if (user !== own) this.refuse(channel, `the keeper is of user ${own}, and this process of user ${user}`, 'user')
+      else if (this.channels.size >= MOST_CONNECTIONS)
+        this.refuse(channel, `the keeper has ${MOST_CONNECTIONS} connections; end some processes`, 'quota')
+      else {
+        this.channels.set(channel.descriptor, channel)
+        this.poller.watch(channel.descriptor, false)
+      }
+    }
+  }
+
+  private nextConnection(): UnixSocket | null {
+    const { listener } = this.place
+    try {
+      return listener.accept()
+    } catch (error) {
+      if (!(error instanceof DescriptorError) || !['EMFILE', 'ENFILE'].includes(error.resultName)) throw error
+      closeDescriptor(this.spare)
+      listener.accept()?.close()
+      this.spare = openSync('/dev/null', 'r')
+      return null
+    }
+  }
+
+  private refuse(channel: Channel, message: string, code: KeepError['code']): void {
+    channel.send('error', 0, { code, message })
+    channel.close()
+  }
+
+  private serve(channel: Channel): void {
+    for (let count = 0; count < MOST_IN_A_TURN && channel.isOpen; count++) {
+      let incoming: Incoming | null
+      try {
+        incoming = channel.receive()
+      } catch (error) {
+        channel.send('error', 0, refusalOf(error))
+        channel.isOpen = false
+        return
+      }
+      if (incoming === null) return
+      this.answer(channel, incoming)
+    }
+  }
+
+  private answer(channel: Channel, incoming: Incoming): void {
+    const { type, request, version, descriptors } = incoming
+    try {
+      if (type === 'hello') this.greet(channel, incoming)
+      else if (channel.version === 0 || version !== channel.version)
+        throw new KeepError(`${type}: hello comes first, and then packets of the version that was agreed`, 'protocol')
+      else if (type === 'commit') this.commit(channel, incoming)
+      else {
+        const answer = answerTo(this.regions, channel, incoming)
+        if (answer !== null) channel.send('ok', request, answer.body, answer.descriptors)
+      }
+    } catch (error) {
+      channel.send('error', request, refusalOf(error))
+    } finally {
+      descriptors.forEach(closeDescriptor)
+    }
+  }
+
+  private greet(channel: Channel, { request, body, descriptors }: Incoming): void {
+    const { versions } = REQUESTS.hello(body, 'hello')
+    const version = commonVersion(versions)
+    if (version === null) {
+      const both = `the keeper speaks ${spoken(VERSIONS)}, and this process ${spoken(versions)}`
+      throw new KeepError(`${both}; update the older one of both`, 'protocol')
+    }
+    const [bell] = descriptors
+    if (bell !== undefined) {
+      if (!fstatSync(bell).isSocket()) throw new KeepError('hello: the bell must be a socket', 'protocol')
+      descriptors.shift()
+      channel.hangBell(UnixSocket.of(bell))
+    }
+    channel.version = version
+    channel.send('ok', request, { version, keeper: this.number, package: packageVersion() })
+  }
+
+  private commit(channel: Channel, incoming: Incoming): void {
+    this.regions.publish(sealed(this.regions, channel, incoming))
+    channel.send('ok', incoming.request, {})
+  }
+
+  private answerFind(channel: Channel, request: number, outcome: Outcome): void {
+    if (outcome.kind === 'refused') channel.send('error', request, refusalOf(outcome.error))
+    else {
+      const { body, descriptors } = found(outcome)
+      channel.send('ok', request, body, descriptors)
+    }
+  }
+
+  private tell(event: KeepEvent): void {
+    for (const channel of this.channels.values()) if (channel.isWatching) channel.send('event', 0, event)
+  }
+
+  /** Ends the clients that are gone, and waits for those that have something unread. */
+  private settle(): void {
+    for (let gone = this.gone(); gone.length > 0; gone = this.gone()) {
+      for (const channel of gone) {
+        this.channels.delete(channel.descriptor)
+        this.poller.forget(channel.descriptor)
+        this.regions.end(channel)
+        channel.close()
+      }
+    }
+    for (const channel of this.channels.values()) this.poller.watch(channel.descriptor, channel.hasQueued)
+  }
+
+  private gone(): Channel[] {
+    return [...this.channels.values()].filter(channel => !channel.isOpen)
+  }
+
+  private close(): void {
+    for (const channel of this.channels.values()) channel.close()
+    for (const generation of this.regions.generations.values()) generation.descriptors.forEach(closeDescriptor)
+    this.place.listener.close()
+    closeDescriptor(this.place.lock)
+    closeDescriptor(this.spare)
+    this.poller.close()
+  }
+}
+
+/** An error as clients see it. */
+function refusalOf(error: unknown): { code: KeepError['code']; message: string } {
+  if (error instanceof KeepError) return { code: error.code, message: error.message }
+  if (error instanceof DescriptorError) return { code: 'protocol', message: error.message }
+  throw error
+}
+
+function spoken({ least, most }: Versions): string {
+  return least === most ? `version ${least}` : `versions ${least} to ${most}`
+}

@@ -1,0 +1,100 @@
+// The form of each request and answer. Both sides check what they read.
+
+import { MOST_DESCRIPTORS } from '../libraries/unix-socket.js'
+import { MOST_LABEL_BYTES, MOST_NAME_BYTES, MOST_UUID_BYTES } from './region.js'
+import { fields, flag, listOf, maybe, oneOf, type Shaped, textOf, textsOf, wholeFrom } from './shape.js'
+
+const NAME = textOf(1, MOST_NAME_BYTES)
+const VERSION = textOf(0, MOST_NAME_BYTES)
+const COUNT = wholeFrom(0)
+const BYTES = wholeFrom(1)
+const SENTENCE = textOf(0, 4096)
+const UINT32 = 2 ** 32 - 1
+
+/** The first packet of pieces to a reader also has the directory. */
+export const MOST_FIRST_PIECES = MOST_DESCRIPTORS - 1
+/** A directory has at most this many bytes. */
+export const MOST_DIRECTORY_BYTES = 16 * 2 ** 20
+
+const DEVICE = fields({ uuid: textOf(1, MOST_UUID_BYTES), totalBytes: BYTES, simulated: flag })
+const GENERATION = fields({ generation: COUNT })
+const SIZES = listOf(BYTES, MOST_DESCRIPTORS)
+const STATES = oneOf('filling', 'committing', 'ready', 'retired', 'unfinished')
+const REGION = fields({
+  name: NAME,
+  version: VERSION,
+  generation: COUNT,
+  state: STATES,
+  bytes: COUNT,
+  device: textOf(1, MOST_UUID_BYTES),
+  labels: textsOf(MOST_LABEL_BYTES),
+  readers: listOf(COUNT, Infinity),
+  writer: COUNT,
+  lastUse: COUNT,
+  created: COUNT,
+})
+
+/** The requests of clients. */
+export const REQUESTS = {
+  /** carries one end of a stream socket, through which the keeper says that it has sent something */
+  hello: fields({ versions: fields({ least: COUNT, most: COUNT }), package: textOf(1, 50) }),
+  find: fields({
+    name: NAME,
+    version: maybe(VERSION),
+    purpose: oneOf('read', 'fill'),
+    bytes: maybe(BYTES),
+    device: DEVICE,
+    labels: maybe(textsOf(MOST_LABEL_BYTES)),
+    ifFull: maybe(oneOf('fail', 'evictUnused', 'replace')),
+  }),
+  /** a `find` that waits */
+  cancel: fields({ request: wholeFrom(1, UINT32) }),
+  /** carries pieces of a leased generation, in their order */
+  pieces: fields({ generation: COUNT, first: COUNT, sizes: SIZES }),
+  /** asks for pieces from `first` on */
+  more: fields({ generation: COUNT, first: COUNT }),
+  /** carries a directory for each generation */
+  commit: fields({ set: listOf(fields({ generation: COUNT, bytes: BYTES, pieces: BYTES }), MOST_DESCRIPTORS) }),
+  abandon: GENERATION,
+  release: GENERATION,
+  lost: GENERATION,
+  /** the generations after this one */
+  list: fields({ after: COUNT }),
+  drop: fields({ name: NAME, force: flag }),
+  prune: fields({ unusedMs: maybe(COUNT), unfinished: maybe(flag), name: maybe(NAME), all: maybe(flag) }),
+  watch: fields({ on: flag }),
+} as const
+
+export type Requests = { readonly [Type in keyof typeof REQUESTS]: Shaped<(typeof REQUESTS)[Type]> }
+
+/** The keeper's answers. Other requests have an answer without fields. */
+export const ANSWERS = {
+  /** the keeper's number stays the same for all that take over from each other */
+  hello: fields({ version: COUNT, keeper: COUNT, package: textOf(1, 50) }),
+  /** a lease has the generation only. A region that is ready carries its directory, and the first pieces. */
+  find: fields({
+    kind: oneOf('lease', 'ready'),
+    generation: COUNT,
+    version: VERSION,
+    bytes: COUNT,
+    pieces: COUNT,
+    sizes: SIZES,
+  }),
+  more: fields({ sizes: SIZES }),
+  list: fields({ regions: listOf(REGION, Infinity), more: flag }),
+  prune: fields({ regions: listOf(REGION, Infinity), more: flag }),
+  nothing: fields({}),
+  error: fields({
+    code: oneOf('absent', 'unfinished', 'quota', 'size', 'device', 'lost', 'user', 'protocol', 'gone', 'timeout'),
+    message: SENTENCE,
+  }),
+  event: fields({
+    kind: oneOf('leased', 'ready', 'retired', 'gone', 'unfinished', 'lost'),
+    name: NAME,
+    version: VERSION,
+    generation: COUNT,
+  }),
+} as const
+
+/** Facts of regions are added to an answer up to this length: those of a region have at most 20 KiB. */
+export const MOST_PAGE_BYTES = 44 * 1024

@@ -1,0 +1,31 @@
+// Names whose last writer ended before its commit. The next commit of the name, or `prune`, forgets the mark.
+
+import type { Generation } from './generation.js'
+import type { RegionInfo } from './region.js'
+
+export class Unfinished {
+  /** by name, the oldest first */
+  private readonly marks = new Map<string, RegionInfo>()
+
+  /** Beyond `most` names the oldest mark is forgotten. */
+  constructor(private readonly most: number) {}
+
+  note(generation: Generation, now: number): void {
+    this.marks.delete(generation.name)
+    this.marks.set(generation.name, { ...generation.info(), state: 'unfinished', bytes: 0, readers: [], lastUse: now })
+    if (this.marks.size > this.most) this.forget(this.marks.keys().next().value!)
+  }
+
+  of(name: string): RegionInfo | undefined {
+    return this.marks.get(name)
+  }
+
+  /** Whether there was a mark. */
+  forget(name: string): boolean {
+    return this.marks.delete(name)
+  }
+
+  all(): RegionInfo[] {
+    return [...this.marks.values()]
+  }
+}
