@@ -1,6 +1,6 @@
 // Bundles the compiler's output in dist/src into few files: importing hundreds takes several times as long. All entry
-// points share the files of their common code, so that a process has each module once. The command line is one file: it
-// runs in a process of few descriptors, and Node opens all files that a module imports at once.
+// points share the files of their common code, so that a process has each module once. The command line and the keeper
+// are one file each: they run in a process of few descriptors, and Node opens all files that a module imports at once.
 
 import { readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
@@ -14,7 +14,9 @@ const SOURCE = join(ROOT, 'dist', 'src')
 const LIB = join(ROOT, 'dist', 'lib')
 /** A file that other code opens by name, besides what package.json exports. */
 const OPENED = 'core/device/pool-server-thread.js'
-const COMMAND_LINE = 'cli/main.js'
+/** Each runs alone. The first imports one of the others. */
+const COMMAND_LINE = ['cli/main.js', 'cli/program.js', 'cli/keep/run-keeper.js']
+const CHOOSING = join(SOURCE, COMMAND_LINE[0])
 const OPTIONS = {
   outbase: SOURCE,
   outdir: LIB,
@@ -53,7 +55,7 @@ export async function bundled(): Promise<Map<string, string>> {
   })
   const commandLine = await build({
     ...OPTIONS,
-    entryPoints: [join(SOURCE, COMMAND_LINE)],
+    entryPoints: COMMAND_LINE.map(path => join(SOURCE, path)),
     plugins: [IMPORTED_AT_ONCE],
   })
   const variables = variableNames()
@@ -69,8 +71,12 @@ export async function bundled(): Promise<Map<string, string>> {
 /** Makes imports of modules that run later imports at the start. Otherwise esbuild makes variables of all constants. */
 const IMPORTED_AT_ONCE: Plugin = {
   name: 'imported at once',
-  setup({ onLoad }) {
+  setup({ onLoad, onResolve }) {
+    onResolve({ filter: /./ }, ({ kind, importer, path }) =>
+      kind === 'dynamic-import' && importer === CHOOSING ? { path, external: true } : undefined,
+    )
     onLoad({ filter: /\.js$/ }, ({ path }) => {
+      if (path === CHOOSING) return undefined
       const imports: string[] = []
       const code = readFileSync(path, 'utf8').replaceAll(/\bimport\('(\.[^']+)'\)/g, (_, specifier: string) => {
         imports.push(`import * as later${imports.length} from '${specifier}'\n`)

@@ -11,7 +11,8 @@ import { transform } from 'esbuild'
 import { bundled } from '../bundle/bundle.js'
 import { Project } from './packed.fixture.js'
 
-const COMMAND_LINE = join('cli', 'main.js')
+/** The first imports one of the others. */
+const COMMAND_LINE = ['main.js', 'program.js', join('keep', 'run-keeper.js')].map(path => join('cli', path))
 
 describe('the packed package', () => {
   let project: Project
@@ -152,7 +153,7 @@ describe('the packed package', () => {
 
   test('has each module in one file beside the command line, so that all entry points share it', () => {
     const lib = join(installed, 'dist', 'lib')
-    const files = filesOf(lib).filter(path => path !== COMMAND_LINE)
+    const files = filesOf(lib).filter(path => !COMMAND_LINE.includes(path))
     // esbuild writes the path of each module above its imports and above its code.
     const modulesOf = (path: string) => readFileSync(join(lib, path), 'utf8').match(/^\/\/ dist\/src\/.*$/gm) ?? []
     const modules = files.flatMap(path => [...new Set(modulesOf(path))])
@@ -172,12 +173,14 @@ describe('the packed package', () => {
     assert.ok(loaded.size > 2 && loaded.size <= 8, `${loaded.size} files`)
   })
 
-  test('has few files of code, and the whole command line in one', () => {
+  test('has few files of code, and in one each the whole command line and the keeper', () => {
     const lib = join(installed, 'dist', 'lib')
     const { length } = filesOf(lib)
     assert.ok(length <= 35, `${length} files`)
-    const imported = readFileSync(join(lib, COMMAND_LINE), 'utf8').match(/\b(?:from|import)[ (]*["']\.[^"']*/g)
-    assert.equal(imported, null)
+    const imported = COMMAND_LINE.map(path =>
+      readFileSync(join(lib, path), 'utf8').match(/\b(?:from|import)[ (]*["']\.[^"']*/g),
+    )
+    assert.deepEqual(imported, [['import("./program.js', 'import("./keep/run-keeper.js'], null, null])
   })
 
   test('has classes with the names of the sources, which logs and stacks show', () => {

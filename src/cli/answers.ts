@@ -2,6 +2,7 @@
 // `npm run docs:schema`; a test compares it with them, and every command's output with it.
 
 import { statSync } from 'node:fs'
+import type { RegionInfo } from '../core/keeper/region.js'
 import type { ProcessStats } from '../live/process-stats.js'
 import type { TuneAnswer } from '../recordings/report/advice-text.js'
 import type { DeviceReport } from '../recordings/report/device-text.js'
@@ -50,6 +51,11 @@ interface WrittenAnswer {
   readonly recordings: readonly { readonly file: string; readonly device: number }[]
 }
 
+/** Regions of device memory: those that are kept, by `keep list`, or those that were freed, by `keep prune`. */
+interface KeepAnswer {
+  readonly regions: readonly RegionInfo[]
+}
+
 /**
  * The facts of each kind of answer. Most kinds are named as their command. `gpu` is that of `info --check`, `whyText`
  * is about an error message, `whyState` about a snapshot without events, and `written` about a file of `convert`,
@@ -70,6 +76,7 @@ export interface Answers {
     readonly runs: readonly Omit<ReplayReport['runs'][number], 'placements'>[]
   }
   readonly written: WrittenAnswer
+  readonly keep: KeepAnswer
 }
 
 /** An answer on one line. */

@@ -31,9 +31,11 @@ export function completionScript(shell: Shell, program: Command): string {
       )
   const common = optionsOf(program)
   const commands = visible.map((command): CommandWords => {
-    const own = optionsOf(command)
-    const options = [...own, ...common.filter(([text]) => !own.some(([other]) => other === text))]
+    const own = [command, ...command.commands].flatMap(optionsOf)
+    const all = [...own, ...common]
+    const options = all.filter(([text], index) => all.findIndex(([other]) => other === text) === index)
     const choices = (command.registeredArguments[0]?.argChoices ?? []).map((choice): Word => [choice, ''])
+    for (const each of command.commands) choices.push([each.name(), each.description()])
     return {
       name: command.name(),
       about: command.description(),

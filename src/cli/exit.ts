@@ -5,8 +5,10 @@ import { CommanderError } from 'commander'
 import { OutOfRangeError } from '../core/base/argument-errors.js'
 import {
   CudaError,
+  DescriptorError,
   DeviceLostError,
   FormatError,
+  KeepError,
   MissingFileError,
   NoDeviceError,
   NoLibraryError,
@@ -41,7 +43,9 @@ const EXPECTED = [
   NoLibraryError,
   MissingFileError,
   CudaError,
+  DescriptorError,
   DeviceLostError,
+  KeepError,
   OutOfMemoryError,
   PoolError,
   SlowReplayError,

@@ -80,6 +80,10 @@ function refusedOf(file: string): string[][] {
     ['info', '--device', UNSEEN],
     ['demo', '--device', UNSEEN],
     ['top', `${file}.sock`],
+    ['keep', 'list', '--socket', `${file}.sock`],
+    ['keep', 'prune', '--unused', UNSEEN],
+    ['keep', '--max-bytes', UNSEEN],
+    ['keep', UNSEEN],
     [UNSEEN],
   ]
 }

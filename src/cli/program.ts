@@ -10,6 +10,8 @@ import type { ConvertArguments } from './convert.js'
 import { explain, UsageError } from './exit.js'
 import { fileName, fileNames } from './file-arguments.js'
 import type { InfoOptions } from './info/info.js'
+import type { DropOptions, KeepOptions, PruneOptions } from './keep/keep.js'
+import { KEEPER_OPTIONS, keeperOptions } from './keep/keeper-options.js'
 import type { DiffArguments } from './pages/diff.js'
 import type { ReportArguments } from './pages/report.js'
 import type { ViewerArguments } from './pages/viewer.js'
@@ -203,6 +205,51 @@ program
   .option('--json', 'print the figures once as one JSON object')
   .action(async (target: string | undefined, options: TopOptions) =>
     (await import('./top/top.js')).top(target, options),
+  )
+
+const SOCKET = '--socket <path>'
+const SOCKET_HELP = "the keeper's socket; default in the folder of this user's sockets"
+
+const keep = program
+  .command('keep')
+  .description('keep device memory when its process ends: run the keeper, or list and free what one keeps')
+  .action(async (options: Record<string, string | boolean>) => {
+    process.exitCode = await (await import('./keep/run-keeper.js')).runKeeper(keeperOptions(options))
+  })
+for (const [name, { value, about }] of Object.entries(KEEPER_OPTIONS)) {
+  keep.option(value === null ? `--${name}` : `--${name} <${value}>`, about)
+}
+
+keep
+  .command('list')
+  .description('show the kept regions, with their readers')
+  .option(SOCKET, SOCKET_HELP)
+  .option('--json', 'print one JSON object')
+  .action(async (_: KeepOptions, command: Command) =>
+    (await import('./keep/keep.js')).list(command.optsWithGlobals() satisfies KeepOptions),
+  )
+
+keep
+  .command('prune')
+  .description('free regions that no process reads; options together free what all of them name')
+  .option('--unused <time>', 'those that were not attached for this time, like 30m, 1h or 2d')
+  .option('--unfinished', 'forget the names whose writer ended early')
+  .option('--name <name>', 'the region of this name')
+  .option('--all', 'all of them')
+  .option(SOCKET, SOCKET_HELP)
+  .option('--json', 'print what was freed as one JSON object')
+  .action(async (_: PruneOptions, command: Command) =>
+    (await import('./keep/keep.js')).prune(command.optsWithGlobals() satisfies PruneOptions),
+  )
+
+keep
+  .command('drop')
+  .description('drop a region; its memory goes when its last reader closes it')
+  .argument('<name>', 'the name of the region')
+  .option('--force', "also end the lease of the process that fills it, and do not wait for readers' ends")
+  .option(SOCKET, SOCKET_HELP)
+  .action(async (name: string, _: DropOptions, command: Command) =>
+    (await import('./keep/keep.js')).drop(name, command.optsWithGlobals() satisfies DropOptions),
   )
 
 program

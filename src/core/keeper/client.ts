@@ -2,6 +2,7 @@
 
 import { setTimeout as pause } from 'node:timers/promises'
 import { KeepError } from '../base/errors.js'
+import { checkPath } from '../libraries/descriptors.js'
 import { sealedFile } from '../libraries/sealed-memory.js'
 import { closeDescriptor } from '../libraries/system-calls.js'
 import { MOST_DESCRIPTORS } from '../libraries/unix-socket.js'
@@ -65,6 +66,7 @@ export class KeeperClient {
    * without a keeper, 'user' for another user's keeper, 'protocol' for other versions, 'timeout' without an answer.
    */
   static async open({ path = usualSocketPath(), timeoutMs, signal }: ClientOptions = {}): Promise<KeeperClient> {
+    checkPath(path)
     const client = new KeeperClient(path, timeoutMs ?? USUAL_TIMEOUT_MS)
     await client.connected(timeoutMs ?? 0, signal)
     return client

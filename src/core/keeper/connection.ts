@@ -4,7 +4,6 @@
 
 import { Socket } from 'node:net'
 import { DescriptorError, KeepError } from '../base/errors.js'
-import { packageVersion } from '../base/package-files.js'
 import { closeDescriptor } from '../libraries/system-calls.js'
 import { MOST_DESCRIPTORS, streamPair, UnixSocket } from '../libraries/unix-socket.js'
 import { ANSWERS, type Requests } from './messages.js'
@@ -95,7 +94,7 @@ export class Connection {
     try {
       const { user, pid } = socket.peer()
       if (user !== process.geteuid!()) throw otherUser(path, user)
-      const body: Requests['hello'] = { versions: VERSIONS, package: packageVersion() }
+      const body: Requests['hello'] = { versions: VERSIONS }
       const what = `the keeper at ${path}, process ${pid}, does not answer: it is stopped or busy`
       const answer = await connection.request('hello', body, { descriptors: [keepers], timeoutMs, signal, what })
       connection.keeper = ANSWERS.hello(answer.body, 'the answer to hello').keeper

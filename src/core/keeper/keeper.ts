@@ -3,7 +3,6 @@
 
 import { fstatSync, openSync } from 'node:fs'
 import { DescriptorError, KeepError } from '../base/errors.js'
-import { packageVersion } from '../base/package-files.js'
 import { Poller } from '../libraries/poller.js'
 import { closeDescriptor } from '../libraries/system-calls.js'
 import { UnixSocket } from '../libraries/unix-socket.js'
@@ -153,7 +152,7 @@ export class Keeper {
       channel.hangBell(UnixSocket.of(bell))
     }
     channel.version = version
-    channel.send('ok', request, { version, keeper: this.number, package: packageVersion() })
+    channel.send('ok', request, { version, keeper: this.number })
   }
 
   private commit(channel: Channel, incoming: Incoming): void {

@@ -37,7 +37,7 @@ const REGION = fields({
 /** The requests of clients. */
 export const REQUESTS = {
   /** carries one end of a stream socket, through which the keeper says that it has sent something */
-  hello: fields({ versions: fields({ least: COUNT, most: COUNT }), package: textOf(1, 50) }),
+  hello: fields({ versions: fields({ least: COUNT, most: COUNT }) }),
   find: fields({
     name: NAME,
     version: maybe(VERSION),
@@ -70,7 +70,7 @@ export type Requests = { readonly [Type in keyof typeof REQUESTS]: Shaped<(typeo
 /** The keeper's answers. Other requests have an answer without fields. */
 export const ANSWERS = {
   /** the keeper's number stays the same for all that take over from each other */
-  hello: fields({ version: COUNT, keeper: COUNT, package: textOf(1, 50) }),
+  hello: fields({ version: COUNT, keeper: COUNT }),
   /** a lease has the generation only. A region that is ready carries its directory, and the first pieces. */
   find: fields({
     kind: oneOf('lease', 'ready'),

@@ -1,0 +1,103 @@
+// `cuda-mempool keep list`, `prune` and `drop`: what a keeper keeps, for people and programs.
+
+import { formatBytes } from '../../core/base/bytes.js'
+import { printable } from '../../core/base/shown-text.js'
+import { KeeperClient } from '../../core/keeper/client.js'
+import type { RegionInfo } from '../../core/keeper/region.js'
+import { type Column, rightColumn, tableText } from '../../recordings/report/table.js'
+import { answer } from '../answers.js'
+import { UsageError } from '../exit.js'
+import { print, printJson } from '../terminal.js'
+
+/** The options as text, from the command line. */
+export interface KeepOptions {
+  readonly socket?: string
+  readonly json?: boolean
+}
+
+export interface PruneOptions extends KeepOptions {
+  readonly unused?: string
+  readonly unfinished?: boolean
+  readonly name?: string
+  readonly all?: boolean
+}
+
+export interface DropOptions extends KeepOptions {
+  readonly force?: boolean
+}
+
+const UNITS = { s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const
+
+/** Prints the kept regions. */
+export async function list({ json = false, ...options }: KeepOptions): Promise<void> {
+  const regions = await asked(options, client => client.list())
+  if (json) printJson(answer('keep', { regions }))
+  else if (regions.length === 0) print('nothing is kept')
+  else print(style => tableText(regions, columns(Date.now()), style))
+}
+
+/** Frees regions without readers, and prints them. */
+export async function prune({ json = false, ...options }: PruneOptions): Promise<void> {
+  const { unused, unfinished, name, all } = options
+  if (unused === undefined && unfinished === undefined && name === undefined && all === undefined)
+    throw new UsageError('prune: say what to free: --unused 1h, --unfinished, --name NAME or --all')
+  const rule = {
+    ...(unused !== undefined && { unusedMs: timeOf(unused) }),
+    ...(unfinished !== undefined && { unfinished }),
+    ...(name !== undefined && { name }),
+    ...(all !== undefined && { all }),
+  }
+  const regions = await asked(options, client => client.prune(rule))
+  if (json) return printJson(answer('keep', { regions }))
+  const bytes = regions.reduce((sum, region) => sum + region.bytes, 0)
+  print(
+    regions.length === 0
+      ? 'nothing was freed: regions with readers stay'
+      : `freed ${formatBytes(bytes)}: ${names(regions)}`,
+  )
+}
+
+/** Drops a region. */
+export async function drop(name: string, { force = false, ...options }: DropOptions): Promise<void> {
+  await asked(options, client => client.drop(name, { force }))
+  print(`dropped ${printable(name)}`)
+}
+
+async function asked<T>({ socket }: KeepOptions, ask: (client: KeeperClient) => Promise<T>): Promise<T> {
+  const client = await KeeperClient.open(socket === undefined ? {} : { path: socket })
+  try {
+    return await ask(client)
+  } finally {
+    client.close()
+  }
+}
+
+function columns(now: number): Column<RegionInfo>[] {
+  return [
+    { title: 'name', align: 'left', cell: ({ name }) => printable(name) },
+    { title: 'version', align: 'left', cell: ({ version }) => printable(version) },
+    { title: 'state', align: 'left', cell: ({ state }) => state },
+    rightColumn('size', ({ bytes }) => formatBytes(bytes)),
+    rightColumn('last use', ({ lastUse }) => `${timeText(now - lastUse)} ago`),
+    { title: 'readers', align: 'left', cell: ({ readers }) => readers.join(' ') || 'none' },
+    { title: 'writer', align: 'left', cell: ({ writer }) => String(writer) },
+    { title: 'device', align: 'left', cell: ({ device }) => printable(device) },
+  ]
+}
+
+function names(regions: readonly RegionInfo[]): string {
+  return regions.map(({ name, state }) => printable(state === 'unfinished' ? `${name} (unfinished)` : name)).join(', ')
+}
+
+/** `90 s`, `3 h`: in the largest unit of which there are two, rounded down. */
+function timeText(ms: number): string {
+  const [unit, size] = Object.entries(UNITS).findLast(([, each]) => ms >= 2 * each) ?? ['s', UNITS.s]
+  return `${Math.max(0, Math.floor(ms / size))} ${unit}`
+}
+
+/** Milliseconds of a time such as `90s`, `30m`, `1h` or `2d`. */
+function timeOf(text: string): number {
+  const [, amount, unit] = /^(\d{1,6})([smhd])$/.exec(text) ?? []
+  if (amount === undefined) throw new UsageError(`--unused must be a time like 90s, 30m, 1h or 2d, not '${text}'`)
+  return Number(amount) * UNITS[unit as keyof typeof UNITS]
+}
