@@ -1,4 +1,4 @@
-// `cuda-mempool keep list`, `prune` and `drop`: what a keeper keeps, for people and programs.
+// `cuda-mempool keep list`, `prune` and `drop`: the regions of a keeper, for people and programs.
 
 import { formatBytes } from '../../core/base/bytes.js'
 import { printable } from '../../core/base/shown-text.js'
@@ -89,7 +89,7 @@ function names(regions: readonly RegionInfo[]): string {
   return regions.map(({ name, state }) => printable(state === 'unfinished' ? `${name} (unfinished)` : name)).join(', ')
 }
 
-/** `90 s`, `3 h`: in the largest unit of which there are two, rounded down. */
+/** `90 s`, `3 h`: at least two of the unit, rounded down. */
 function timeText(ms: number): string {
   const [unit, size] = Object.entries(UNITS).findLast(([, each]) => ms >= 2 * each) ?? ['s', UNITS.s]
   return `${Math.max(0, Math.floor(ms / size))} ${unit}`

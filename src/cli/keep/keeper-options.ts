@@ -9,7 +9,10 @@ export const KEEPER_OPTIONS = {
   socket: { value: 'path', about: "where to listen; default in the folder of this user's sockets" },
   'max-bytes': { value: 'size', about: 'keep at most this of each device, like 64GiB; default 90 % of its memory' },
   'max-regions': { value: 'number', about: 'keep at most this many regions; default 10000' },
-  'max-descriptors': { value: 'number', about: 'keep at most this many pieces of regions; default 10000' },
+  'max-descriptors': {
+    value: 'number',
+    about: 'keep at most this many pieces of regions; default 10000, or as ulimit -n allows',
+  },
 } as const satisfies Record<string, { readonly value: string | null; readonly about: string }>
 
 /** The options of a keeper that is to run. */
@@ -17,11 +20,10 @@ export interface RunOptions {
   readonly socket: string | null
   readonly maxBytes: number | null
   readonly maxRegions: number
-  readonly maxDescriptors: number
+  /** null: the usual number, or fewer if the system allows no more */
+  readonly maxDescriptors: number | null
 }
 
-/** systemd's store holds as many descriptors with the unit that the documents have. */
-const USUAL_DESCRIPTORS = 10_000
 const USUAL_REGIONS = 10_000
 const MOST_COUNT = 1_000_000
 
@@ -48,8 +50,8 @@ export function keeperOptions(given: Readonly<Record<string, string | boolean | 
   return {
     socket: text('socket'),
     maxBytes: size === null ? null : parseBytes(size),
-    maxRegions: countOf('--max-regions', text('maxRegions'), USUAL_REGIONS),
-    maxDescriptors: countOf('--max-descriptors', text('maxDescriptors'), USUAL_DESCRIPTORS),
+    maxRegions: countOf('--max-regions', text('maxRegions')) ?? USUAL_REGIONS,
+    maxDescriptors: countOf('--max-descriptors', text('maxDescriptors')),
   }
 }
 
@@ -57,8 +59,9 @@ function camel(name: string): string {
   return name.replace(/-(\w)/g, (_, letter: string) => letter.toUpperCase())
 }
 
-function countOf(option: string, text: string | null, usual: number): number {
-  const count = text === null ? usual : Number(text)
+function countOf(option: string, text: string | null): number | null {
+  if (text === null) return null
+  const count = Number(text)
   if (Number.isInteger(count) && count >= 1 && count <= MOST_COUNT) return count
   throw new OutOfRangeError(`${option} must be a whole number from 1 to ${MOST_COUNT}, not '${text}'`)
 }

@@ -1,19 +1,32 @@
 // Runs the keeper in the foreground until a signal ends it.
 
+import { OutOfRangeError } from '../../core/base/argument-errors.js'
 import { DescriptorError, KeepError, NoLibraryError } from '../../core/base/errors.js'
 import { printable } from '../../core/base/shown-text.js'
 import { Keeper } from '../../core/keeper/keeper.js'
+import { openFiles } from '../../core/keeper/open-files.js'
 import { usualSocketPath } from '../../core/keeper/socket-path.js'
 import type { RunOptions } from './keeper-options.js'
 
 const REFUSED = 2
+/** systemd's store holds as many descriptors with the unit that the documents have. */
+const USUAL_DESCRIPTORS = 10_000
 const EXPECTED = [DescriptorError, KeepError, NoLibraryError, RangeError]
+
+/** The number of descriptors to keep: the usual one, or fewer, if the system allows no more open files. */
+function descriptorsFor(wanted: number | null): number {
+  const { most, descriptors } = openFiles()
+  if (wanted === null) return Math.min(USUAL_DESCRIPTORS, descriptors)
+  if (wanted <= descriptors) return wanted
+  const room = `${descriptors} are left of the ${most} open files that ulimit -n allows`
+  throw new OutOfRangeError(`--max-descriptors must be at most ${descriptors}, not ${wanted}: ${room}; raise that`)
+}
 
 /** Serves until SIGINT, SIGTERM or SIGHUP. Returns the exit status; with status 2 it has printed why. */
 export async function runKeeper({ socket, ...limits }: RunOptions): Promise<number> {
   const path = socket ?? usualSocketPath()
   try {
-    const keeper = new Keeper({ path, limits })
+    const keeper = new Keeper({ path, limits: { ...limits, maxDescriptors: descriptorsFor(limits.maxDescriptors) } })
     const end = () => keeper.end()
     process.on('SIGINT', end).on('SIGTERM', end).on('SIGHUP', end)
     process.stdout.write(`keeps device memory; listens at ${printable(path)}\n`)

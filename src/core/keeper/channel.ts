@@ -45,7 +45,7 @@ export class Channel implements Client {
     return this.queue.length > 0
   }
 
-  /** The bell belongs to the channel from now on. Throws DescriptorError if it is no socket. */
+  /** Takes over the bell. Throws DescriptorError for other files than sockets. */
   hangBell(bell: UnixSocket): void {
     this.bell?.close()
     this.bell = bell
@@ -53,8 +53,8 @@ export class Channel implements Client {
   }
 
   /**
-   * Sends at once or later. The descriptors may be closed after the call. A client that cannot be sent to is no longer
-   * open; the call never throws, for it is made while the state changes.
+   * Sends at once or later. The descriptors may be closed after the call. If sending fails, the client counts as gone:
+   * the call never throws, for it is made while the state changes.
    */
   send(type: PacketType, request: number, body: unknown, descriptors: readonly number[] = []): void {
     if (!this.isOpen) return
@@ -65,7 +65,7 @@ export class Channel implements Client {
     else this.queueUp(bytes, descriptors)
   }
 
-  /** Sends what waits, as far as the client has read. */
+  /** Sends queued packets until the socket is full. */
   flush(): void {
     while (this.isOpen && this.queue.length > 0 && this.sendNow(this.queue[0].bytes, this.queue[0].descriptors)) {
       const { bytes, descriptors } = this.queue.shift()!

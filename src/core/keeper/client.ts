@@ -35,6 +35,7 @@ export interface FilledRegion {
   readonly generation: number
   /** exported memory; the descriptors stay the caller's */
   readonly pieces: readonly PieceOf[]
+  /** the names and places of its arrays, at most 16 MiB; empty without arrays */
   readonly directory: Uint8Array
   /** length of the contents */
   readonly bytes: number
@@ -98,9 +99,14 @@ export class KeeperClient {
     try {
       for (const { generation, pieces, directory } of filled) {
         await sendPieces(connection, generation, pieces, this.options('commit'))
-        directories.push(sealedFile('cuda-mempool-directory', directory))
+        if (directory.length > 0) directories.push(sealedFile('cuda-mempool-directory', directory))
       }
-      const set = filled.map(({ generation, bytes, pieces }) => ({ generation, bytes, pieces: pieces.length }))
+      const set = filled.map(({ generation, bytes, pieces, directory }) => ({
+        generation,
+        bytes,
+        pieces: pieces.length,
+        directory: directory.length > 0,
+      }))
       await connection.request('commit', { set }, { ...this.options('commit'), descriptors: directories })
       for (const { generation } of filled) this.leases.delete(generation)
     } catch (error) {

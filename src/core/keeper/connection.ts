@@ -89,22 +89,25 @@ export class Connection {
     if (obstacle !== null) throw obstacle
     const socket = UnixSocket.connectTo(path)
     if (socket === null) return null
+    const { user, pid } = socket.peer()
+    if (user !== process.geteuid!()) {
+      socket.close()
+      throw otherUser(path, user)
+    }
     const [own, keepers] = streamPair()
     const connection = new Connection(socket, own)
     try {
-      const { user, pid } = socket.peer()
-      if (user !== process.geteuid!()) throw otherUser(path, user)
       const body: Requests['hello'] = { versions: VERSIONS }
       const what = `the keeper at ${path}, process ${pid}, does not answer: it is stopped or busy`
-      const answer = await connection.request('hello', body, { descriptors: [keepers], timeoutMs, signal, what })
+      const answering = connection.request('hello', body, { descriptors: [keepers], timeoutMs, signal, what })
+      closeDescriptor(keepers) // it was sent; as long as this process has it, the bell would not tell an end
+      const answer = await answering
       connection.keeper = ANSWERS.hello(answer.body, 'the answer to hello').keeper
       return connection
     } catch (error) {
       connection.end()
       if (error instanceof KeeperGone) return null
       throw error
-    } finally {
-      closeDescriptor(keepers)
     }
   }
 

@@ -1,5 +1,5 @@
 // A keeper keeps descriptors of exported device memory only. Those of a GPU's memory are NVIDIA's device files, and
-// those of the simulated device's are files in memory.
+// those of the simulated device's are files in memory. Regions of the host are sealed files in memory.
 
 import { fstatSync, readFileSync, statfsSync } from 'node:fs'
 import { KeepError } from '../base/errors.js'
@@ -10,6 +10,8 @@ import type { KeptDevice } from './region.js'
 /** The device number of nvidiactl and the GPUs, by Linux' list of devices. */
 const NVIDIA_MAJOR = 195
 const TMPFS_MAGIC = 0x01021994
+/** Regions of this device are memory of the host: sealed files. */
+const HOST = 'host'
 
 function isNvidias(major: number): boolean {
   return major === NVIDIA_MAJOR || nvidiaMajors(readFileSync('/proc/devices', 'utf8')).has(major)
@@ -24,6 +26,10 @@ export function nvidiaMajors(devices: string): Set<number> {
 /** Throws KeepError 'protocol' unless a descriptor is of exported memory of the device. */
 export function checkPiece(descriptor: number, device: KeptDevice): void {
   const stats = fstatSync(descriptor)
+  if (device.uuid === HOST) {
+    if (stats.isFile() && isSealed(descriptor)) return
+    throw new KeepError('a piece is no file in memory with all seals; seal it before the commit', 'protocol')
+  }
   if (device.simulated) {
     if (stats.isFile() && statfsSync(`/proc/self/fd/${descriptor}`).type === TMPFS_MAGIC) return
     throw new KeepError('a piece is no file of a simulated device; export it by the driver', 'protocol')

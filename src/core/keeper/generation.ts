@@ -31,8 +31,8 @@ export interface Filled {
   readonly bytes: number
   /** how many were sent */
   readonly pieces: number
-  /** descriptor of the names and places of its arrays */
-  readonly directory: number
+  /** descriptor of the names and places of its arrays; null without arrays */
+  readonly directory: number | null
 }
 
 export class Generation {
@@ -40,7 +40,7 @@ export class Generation {
   /** whether the commit was read: the end of the writer no longer changes anything */
   isSealed = false
   pieces: PieceOf[] = []
-  /** descriptor of the names and places of its arrays; null before the commit */
+  /** descriptor of the names and places of its arrays; null before the commit, or without arrays */
   directory: number | null = null
   /** length of its contents */
   contentBytes = 0

@@ -9,6 +9,7 @@ import { UnixSocket } from '../libraries/unix-socket.js'
 import { Channel, type Incoming } from './channel.js'
 import { type Effects, KeptRegions, type Outcome } from './kept-regions.js'
 import { REQUESTS } from './messages.js'
+import { openFiles } from './open-files.js'
 import { commonVersion, VERSIONS, type Versions } from './protocol.js'
 import type { Limits } from './quota.js'
 import type { KeepEvent } from './region.js'
@@ -17,8 +18,6 @@ import { listenAlone, type Place } from './socket-path.js'
 
 /** Requests of a client in a turn; then the others have theirs. */
 const MOST_IN_A_TURN = 32
-/** Connections, each with two descriptors. */
-export const MOST_CONNECTIONS = 1000
 
 export interface KeeperOptions {
   readonly path: string
@@ -30,16 +29,19 @@ export interface KeeperOptions {
 export class Keeper {
   readonly regions: KeptRegions
   private readonly place: Place
-  private readonly poller = new Poller()
+  private readonly poller: Poller
   private readonly channels = new Map<number, Channel>()
   /** closed to accept a connection that is refused, when all other descriptors are taken */
-  private spare = openSync('/dev/null', 'r')
+  private spare: number
   private isEnding = false
+  private readonly mostConnections = openFiles().connections
   /** that of the first of the keepers that took over from each other */
   private readonly number = Date.now()
 
   constructor(private readonly options: KeeperOptions) {
     this.place = listenAlone(options.path)
+    this.poller = new Poller()
+    this.spare = openSync('/dev/null', 'r')
     const effects: Effects = {
       answer: (client, request, outcome) => this.answerFind(client as Channel, request, outcome),
       close: descriptors => descriptors.forEach(closeDescriptor),
@@ -78,8 +80,8 @@ export class Keeper {
       const own = this.options.user ?? process.geteuid!()
       const channel = new Channel(socket, pid)
       if (user !== own) this.refuse(channel, `the keeper is of user ${own}, and this process of user ${user}`, 'user')
-      else if (this.channels.size >= MOST_CONNECTIONS)
-        this.refuse(channel, `the keeper has ${MOST_CONNECTIONS} connections; end some processes`, 'quota')
+      else if (this.channels.size >= this.mostConnections)
+        this.refuse(channel, `the keeper has ${this.mostConnections} connections; end some processes`, 'quota')
       else {
         this.channels.set(channel.descriptor, channel)
         this.poller.watch(channel.descriptor, false)

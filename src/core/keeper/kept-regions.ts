@@ -104,14 +104,16 @@ export class KeptRegions {
     const generations = set.map(filled => this.leaseOf(client, filled.generation))
     for (const [index, generation] of generations.entries()) checkFilled(generation, set[index])
     if (new Set(generations).size < set.length) throw new KeepError('commit: a generation is named twice', 'protocol')
-    this.usage.checkPieces(generations[0].name, generations[0].device, 0, set.length)
+    const directories = set.filter(({ directory }) => directory !== null)
+    this.usage.checkPieces(generations[0].name, generations[0].device, 0, directories.length)
     for (const [index, generation] of generations.entries()) {
       const { bytes } = generation
       generation.state = 'committing'
       generation.isSealed = true
       generation.directory = set[index].directory
       generation.contentBytes = set[index].bytes
-      this.usage.add(generation.device, { bytes: generation.bytes - bytes, descriptors: 1 })
+      const descriptors = set[index].directory === null ? 0 : 1
+      this.usage.add(generation.device, { bytes: generation.bytes - bytes, descriptors })
     }
     return generations
   }

@@ -53,8 +53,10 @@ export const REQUESTS = {
   pieces: fields({ generation: COUNT, first: COUNT, sizes: SIZES }),
   /** asks for pieces from `first` on */
   more: fields({ generation: COUNT, first: COUNT }),
-  /** carries a directory for each generation */
-  commit: fields({ set: listOf(fields({ generation: COUNT, bytes: BYTES, pieces: BYTES }), MOST_DESCRIPTORS) }),
+  /** carries the directories of those generations that have one, in their order */
+  commit: fields({
+    set: listOf(fields({ generation: COUNT, bytes: BYTES, pieces: BYTES, directory: flag }), MOST_DESCRIPTORS),
+  }),
   abandon: GENERATION,
   release: GENERATION,
   lost: GENERATION,
@@ -71,13 +73,14 @@ export type Requests = { readonly [Type in keyof typeof REQUESTS]: Shaped<(typeo
 export const ANSWERS = {
   /** the keeper's number stays the same for all that take over from each other */
   hello: fields({ version: COUNT, keeper: COUNT }),
-  /** a lease has the generation only. A region that is ready carries its directory, and the first pieces. */
+  /** a region that is ready carries its directory, if it has one, and the first pieces */
   find: fields({
     kind: oneOf('lease', 'ready'),
     generation: COUNT,
     version: VERSION,
     bytes: COUNT,
     pieces: COUNT,
+    directory: flag,
     sizes: SIZES,
   }),
   more: fields({ sizes: SIZES }),

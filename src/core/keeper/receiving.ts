@@ -25,20 +25,21 @@ export async function received(connection: Connection, answer: Answered, options
   const open = new Set(answer.descriptors)
   let attached: number | null = null
   try {
-    const { kind, generation, version, bytes, pieces: count, sizes } = ANSWERS.find(answer.body, 'the answer to find')
+    const facts = ANSWERS.find(answer.body, 'the answer to find')
+    const { kind, generation, version, bytes, sizes } = facts
     if (kind === 'lease') return { kind, generation }
     attached = generation
-    const [directoryFile, ...first] = answer.descriptors
-    if (first.length !== sizes.length) throw incomplete(generation)
+    const first = answer.descriptors.slice(facts.directory ? 1 : 0)
+    if (answer.descriptors.length !== sizes.length + (facts.directory ? 1 : 0)) throw incomplete(generation)
     const pieces = first.map((descriptor, index) => ({ descriptor, bytes: sizes[index] }))
-    while (pieces.length < count) {
+    while (pieces.length < facts.pieces) {
       const next = await connection.request('more', { generation, first: pieces.length }, options)
       for (const descriptor of next.descriptors) open.add(descriptor)
       const more = ANSWERS.more(next.body, 'the answer to more').sizes
       if (more.length === 0 || more.length !== next.descriptors.length) throw incomplete(generation)
       pieces.push(...next.descriptors.map((descriptor, index) => ({ descriptor, bytes: more[index] })))
     }
-    const directory = readSealed(directoryFile, MOST_DIRECTORY_BYTES)
+    const directory = facts.directory ? readSealed(answer.descriptors[0], MOST_DIRECTORY_BYTES) : new Uint8Array(0)
     for (const { descriptor } of pieces) open.delete(descriptor)
     attached = null
     return { kind, generation, version, bytes, pieces, directory }

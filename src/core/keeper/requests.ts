@@ -99,13 +99,12 @@ export function answerTo(regions: KeptRegions, channel: Channel, incoming: Incom
 /** Notes that a commit was read: the generations, whose directories are checked. Throws KeepError. */
 export function sealed(regions: KeptRegions, channel: Channel, { body, descriptors }: Incoming) {
   const { set } = REQUESTS.commit(body, 'commit')
-  if (set.length === 0 || set.length !== descriptors.length)
-    throw new KeepError('commit: each generation needs a directory', 'protocol')
+  if (set.length === 0 || set.filter(each => each.directory).length !== descriptors.length)
+    throw new KeepError('commit: it names other directories than it carries', 'protocol')
   descriptors.forEach(checkDirectory)
-  const generations = regions.seal(
-    channel,
-    set.map((each, index) => ({ ...each, directory: descriptors[index] })),
-  )
+  let next = 0
+  const filled = set.map(each => ({ ...each, directory: each.directory ? descriptors[next++] : null }))
+  const generations = regions.seal(channel, filled)
   descriptors.length = 0
   return generations
 }
@@ -114,11 +113,11 @@ export function sealed(regions: KeptRegions, channel: Channel, { body, descripto
 export function found(outcome: Exclude<Outcome, { kind: 'refused' }>): Answer {
   const { kind, generation } = outcome
   const { number, version, contentBytes: bytes, pieces, directory } = generation
-  const first = kind === 'lease' ? [] : pieces.slice(0, MOST_FIRST_PIECES)
+  const first = pieces.slice(0, MOST_FIRST_PIECES) // a lease has none
   const sizes = first.map(piece => piece.bytes)
   return {
-    body: { kind, generation: number, version, bytes, pieces: pieces.length, sizes },
-    descriptors: kind === 'lease' ? [] : [directory!, ...first.map(piece => piece.descriptor)],
+    body: { kind, generation: number, version, bytes, pieces: pieces.length, directory: directory !== null, sizes },
+    descriptors: [...(directory === null ? [] : [directory]), ...first.map(piece => piece.descriptor)],
   }
 }
 

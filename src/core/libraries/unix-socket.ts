@@ -145,7 +145,10 @@ export class UnixSocket {
    */
   receivePacket(mostBytes: number, mostDescriptors: number): Packet | 'gone' | null {
     const { memory, view } = this.packet(mostBytes, mostDescriptors)
-    const bytes = this.system.calls.recvmsg(this.descriptor, memory, MSG_DONTWAIT | MSG_CMSG_CLOEXEC)
+    const receive = () => this.system.calls.recvmsg(this.descriptor, memory, MSG_DONTWAIT | MSG_CMSG_CLOEXEC)
+    let bytes = receive()
+    // Linux says so once if the other end closed with something unread, before the packets that it had sent.
+    if (bytes < 0 && this.failedWith('ECONNRESET')) bytes = receive()
     if (bytes === 0 || (bytes < 0 && this.failedWith('ECONNRESET'))) return 'gone'
     if (bytes < 0 && this.failedWith('EAGAIN')) return null
     this.must('recvmsg', bytes, 'the descriptor')

@@ -1,0 +1,180 @@
+// Keepers and clients for tests: a keeper in this process or in another, memory of a simulated device, and processes
+// that end themselves with SIGKILL at a numbered system call.
+
+import assert from 'node:assert/strict'
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdirSync, mkdtempSync, readdirSync, readSync, rmSync, writeSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { fileURLToPath } from 'node:url'
+import { KeepError } from '../base/errors.js'
+import { memoryFile } from '../libraries/sealed-memory.js'
+import { closeDescriptor } from '../libraries/system-calls.js'
+import { UnixSocket } from '../libraries/unix-socket.js'
+import { KeeperClient } from './client.js'
+import { Keeper } from './keeper.js'
+import type { Found } from './receiving.js'
+import type { PieceOf } from './region.js'
+
+export const DEVICE = { uuid: 'GPU-1', totalBytes: 2 ** 37, simulated: true }
+export const LIMITS = { maxBytes: null, maxRegions: 20_000, maxDescriptors: 50_000 }
+const SCRIPT = fileURLToPath(import.meta.url)
+
+/** Whether an error is a KeepError, with a message of one line. */
+export const refused = (code: KeepError['code'], text: RegExp) => (error: Error) => {
+  assert.ok(error instanceof KeepError, String(error.stack))
+  assert.equal(error.code, code, error.message)
+  assert.match(error.message, text)
+  assert.doesNotMatch(error.message, /\n/)
+  return true
+}
+
+/** A folder for sockets, that only this user can open. */
+export function socketFolderOf(): { readonly folder: string; readonly path: string; remove(): void } {
+  const folder = mkdtempSync(join(tmpdir(), 'keeper-'))
+  mkdirSync(join(folder, 'sockets'), { mode: 0o700 })
+  return { folder, path: join(folder, 'sockets', 'keep.sock'), remove: () => rmSync(folder, { recursive: true }) }
+}
+
+/** Memory of the simulated device with a text each. The caller closes the descriptors. */
+export function piecesOf(...texts: readonly string[]): PieceOf[] {
+  return texts.map(text => {
+    const descriptor = memoryFile('piece')
+    writeSync(descriptor, text)
+    return { descriptor, bytes: Math.max(1, Buffer.byteLength(text)) }
+  })
+}
+
+export function textsIn(pieces: readonly PieceOf[]): string[] {
+  return pieces.map(({ descriptor, bytes }) => {
+    const text = Buffer.alloc(bytes)
+    return text.toString('utf8', 0, readSync(descriptor, text, 0, bytes, 0))
+  })
+}
+
+export function closeAll(pieces: readonly PieceOf[]): void {
+  for (const { descriptor } of pieces) closeDescriptor(descriptor)
+}
+
+export function openFiles(process: number | 'self' = 'self'): number {
+  return readdirSync(`/proc/${process}/fd`).length
+}
+
+/** Asks for the lease of a region. */
+export async function leased(client: KeeperClient, name: string, version = 'v1', bytes = 1000): Promise<number> {
+  const found = await client.find({ name, version, purpose: 'fill', bytes, device: DEVICE })
+  assert.equal(found.kind, 'lease')
+  return found.generation
+}
+
+/** Commits a region with these texts as pieces. */
+export async function kept(
+  client: KeeperClient,
+  name: string,
+  texts: readonly string[],
+  version = 'v1',
+): Promise<number> {
+  const bytes = Math.max(1, Buffer.byteLength(texts.join('')))
+  const generation = await leased(client, name, version, bytes)
+  await commit(client, generation, texts)
+  return generation
+}
+
+export async function commit(client: KeeperClient, generation: number, texts: readonly string[]): Promise<void> {
+  const pieces = piecesOf(...texts)
+  try {
+    const bytes = Math.max(1, Buffer.byteLength(texts.join('')))
+    await client.commit([{ generation, pieces, bytes, directory: Buffer.from(`of ${texts[0]}`) }])
+  } finally {
+    closeAll(pieces)
+  }
+}
+
+/** The texts of a region that is ready; closes its descriptors. */
+export function contents(found: Found): string[] {
+  assert.equal(found.kind, 'ready')
+  const texts = found.kind === 'ready' ? textsIn(found.pieces) : []
+  if (found.kind === 'ready') closeAll(found.pieces)
+  return texts
+}
+
+export async function read(client: KeeperClient, name: string): Promise<string[]> {
+  return contents(await client.find({ name, purpose: 'read', device: DEVICE }))
+}
+
+/** A process that runs a role of this file. Its lines are answers. */
+export class Actor {
+  readonly process: ChildProcess
+  private readonly lines: AsyncIterator<string>
+  readonly ended: Promise<unknown>
+
+  constructor(...args: readonly string[]) {
+    this.process = spawn(process.execPath, [SCRIPT, ...args], { stdio: ['pipe', 'pipe', 'inherit'] })
+    this.lines = createInterface({ input: this.process.stdout! })[Symbol.asyncIterator]()
+    this.ended = once(this.process, 'exit')
+  }
+
+  /** The next line; null after the end. */
+  async line(): Promise<string | null> {
+    const { done, value } = await this.lines.next()
+    return done === true ? null : value
+  }
+
+  say(text: string): void {
+    this.process.stdin!.write(`${text}\n`)
+  }
+
+  async kill(): Promise<void> {
+    this.process.kill('SIGKILL')
+    await this.ended
+  }
+}
+
+/** Ends this process with SIGKILL at its `last`-th call that another process can see. */
+function endAt(last: number): void {
+  let count = 0
+  const prototype = UnixSocket.prototype as unknown as Record<string, (...args: unknown[]) => unknown>
+  for (const name of ['sendPacket', 'receivePacket', 'accept']) {
+    const call = prototype[name]
+    prototype[name] = function (this: unknown, ...args) {
+      if (++count === last) process.kill(process.pid, 'SIGKILL')
+      return call.apply(this, args)
+    }
+  }
+}
+
+/**
+ * `keeper PATH [POINT]` serves. `writer PATH NAME [POINT]` fills and commits a region, and has it until its input ends.
+ * `lazy PATH NAME` commits after a line of its input. `idle PATH` has a client that waits for nothing.
+ */
+async function act(role: string, path: string, ...args: readonly string[]): Promise<void> {
+  if (role === 'keeper') {
+    if (args[0] !== undefined) endAt(Number(args[0]))
+    const keeper = new Keeper({ path, limits: LIMITS })
+    process.on('SIGTERM', () => keeper.end())
+    console.log('listens')
+    return keeper.run()
+  }
+  if (role === 'idle') {
+    const client = await KeeperClient.open({ path })
+    client.watch(() => {})
+    await client.list()
+    console.log('idle')
+    return
+  }
+  const [name, point] = args
+  if (point !== undefined) endAt(Number(point))
+  const client = await KeeperClient.open({ path, timeoutMs: 60_000 })
+  const generation = await leased(client, name)
+  console.log('leased')
+  if (role === 'lazy') await once(process.stdin, 'data')
+  await commit(client, generation, ['first', 'second'])
+  console.log('ready')
+  await once(process.stdin.resume(), 'end')
+  client.close()
+}
+
+const [, script, role, path, ...args] = process.argv
+if (script === SCRIPT && role !== undefined) await act(role, path, ...args)
