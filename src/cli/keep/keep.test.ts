@@ -17,10 +17,26 @@ const DEVICE = { uuid: 'GPU-1', totalBytes: 2 ** 37, simulated: true }
 
 describe('the words that run a keeper', () => {
   test('are recognised without the other commands', () => {
-    const usual = { socket: null, maxBytes: null, maxRegions: 10_000, maxDescriptors: null }
+    const usual = { socket: null, maxBytes: null, maxRegions: 10_000, maxDescriptors: null, replace: false }
     assert.deepEqual(keeperOptionsOf(['keep']), usual)
-    const words = ['keep', '--socket', 'a', '--max-bytes=3KiB', '--max-regions', '5', '--max-descriptors', '7']
-    assert.deepEqual(keeperOptionsOf(words), { socket: 'a', maxBytes: 3072, maxRegions: 5, maxDescriptors: 7 })
+    const words = [
+      'keep',
+      '--socket',
+      'a',
+      '--max-bytes=3KiB',
+      '--max-regions',
+      '5',
+      '--max-descriptors',
+      '7',
+      '--replace',
+    ]
+    assert.deepEqual(keeperOptionsOf(words), {
+      socket: 'a',
+      maxBytes: 3072,
+      maxRegions: 5,
+      maxDescriptors: 7,
+      replace: true,
+    })
   })
 
   test('are left to the command line if anything else stands there', () => {

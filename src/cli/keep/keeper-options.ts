@@ -13,6 +13,7 @@ export const KEEPER_OPTIONS = {
     value: 'number',
     about: 'keep at most this many pieces of regions; default 10000, or as ulimit -n allows',
   },
+  replace: { value: null, about: 'take over from the keeper that listens there; its clients notice nothing' },
 } as const satisfies Record<string, { readonly value: string | null; readonly about: string }>
 
 /** The options of a keeper that is to run. */
@@ -22,6 +23,7 @@ export interface RunOptions {
   readonly maxRegions: number
   /** null: the usual number, or fewer if the system allows no more */
   readonly maxDescriptors: number | null
+  readonly replace: boolean
 }
 
 const USUAL_REGIONS = 10_000
@@ -52,6 +54,7 @@ export function keeperOptions(given: Readonly<Record<string, string | boolean | 
     maxBytes: size === null ? null : parseBytes(size),
     maxRegions: countOf('--max-regions', text('maxRegions')) ?? USUAL_REGIONS,
     maxDescriptors: countOf('--max-descriptors', text('maxDescriptors')),
+    replace: given['replace'] === true,
   }
 }
 

@@ -23,10 +23,11 @@ function descriptorsFor(wanted: number | null): number {
 }
 
 /** Serves until SIGINT, SIGTERM or SIGHUP. Returns the exit status; with status 2 it has printed why. */
-export async function runKeeper({ socket, ...limits }: RunOptions): Promise<number> {
+export async function runKeeper({ socket, replace, ...limits }: RunOptions): Promise<number> {
   const path = socket ?? usualSocketPath()
   try {
-    const keeper = new Keeper({ path, limits: { ...limits, maxDescriptors: descriptorsFor(limits.maxDescriptors) } })
+    const options = { path, limits: { ...limits, maxDescriptors: descriptorsFor(limits.maxDescriptors) } }
+    const keeper = replace ? await Keeper.takeOver(options) : new Keeper(options)
     const end = () => keeper.end()
     process.on('SIGINT', end).on('SIGTERM', end).on('SIGHUP', end)
     process.stdout.write(`keeps device memory; listens at ${printable(path)}\n`)

@@ -28,7 +28,7 @@ export class Channel implements Client {
   version = 0
   isWatching = false
   /** rings a bell at the client, which then reads */
-  private bell: UnixSocket | null = null
+  bell: UnixSocket | null = null
   private queue: Queued[] = []
   private queuedBytes = 0
 

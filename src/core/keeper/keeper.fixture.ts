@@ -146,13 +146,14 @@ function endAt(last: number): void {
 }
 
 /**
- * `keeper PATH [POINT]` serves. `writer PATH NAME [POINT]` fills and commits a region, and has it until its input ends.
+ * `keeper PATH [POINT]` serves, and `successor PATH [POINT]` after it has taken over. `writer PATH NAME [POINT]` fills and commits a region, and has it until its input ends.
  * `lazy PATH NAME` commits after a line of its input. `idle PATH` has a client that waits for nothing.
  */
 async function act(role: string, path: string, ...args: readonly string[]): Promise<void> {
-  if (role === 'keeper') {
+  if (role === 'keeper' || role === 'successor') {
     if (args[0] !== undefined) endAt(Number(args[0]))
-    const keeper = new Keeper({ path, limits: LIMITS })
+    const options = { path, limits: LIMITS }
+    const keeper = role === 'keeper' ? new Keeper(options) : await Keeper.takeOver(options).catch(() => process.exit(1))
     process.on('SIGTERM', () => keeper.end())
     console.log('listens')
     return keeper.run()

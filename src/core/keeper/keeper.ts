@@ -7,6 +7,7 @@ import { Poller } from '../libraries/poller.js'
 import { closeDescriptor } from '../libraries/system-calls.js'
 import { UnixSocket } from '../libraries/unix-socket.js'
 import { Channel, type Incoming } from './channel.js'
+import { Heritage, type Inheritance, inheritedFrom } from './handover.js'
 import { type Effects, KeptRegions, type Outcome } from './kept-regions.js'
 import { REQUESTS } from './messages.js'
 import { openFiles } from './open-files.js'
@@ -14,8 +15,11 @@ import { commonVersion, VERSIONS, type Versions } from './protocol.js'
 import type { Limits } from './quota.js'
 import type { KeepEvent } from './region.js'
 import { answerTo, found, sealed } from './requests.js'
+import { restore, type Snapshot } from './snapshot.js'
 import { listenAlone, type Place } from './socket-path.js'
 
+/** All others wait meanwhile. 10,000 regions take less than a second. */
+const LONGEST_HANDOVER_MS = 10_000
 /** Requests of a client in a turn; then the others have theirs. */
 const MOST_IN_A_TURN = 32
 
@@ -36,10 +40,18 @@ export class Keeper {
   private isEnding = false
   private readonly mostConnections = openFiles().connections
   /** that of the first of the keepers that took over from each other */
-  private readonly number = Date.now()
+  private readonly number: number
+  /** the successor that all is handed over to: only its requests are served */
+  private heir: Channel | null = null
+  private heritage: Heritage | null = null
+  private isTaken = false
 
-  constructor(private readonly options: KeeperOptions) {
-    this.place = listenAlone(options.path)
+  constructor(
+    private readonly options: KeeperOptions,
+    inherited: Inheritance | null = null,
+  ) {
+    this.place = inherited?.place ?? listenAlone(options.path)
+    this.number = inherited?.snapshot.keeper ?? Date.now()
     this.poller = new Poller()
     this.spare = openSync('/dev/null', 'r')
     const effects: Effects = {
@@ -48,8 +60,17 @@ export class Keeper {
       tell: event => this.tell(event),
     }
     // Numbers of later keepers are higher: no generation of another keeper is taken for one of this.
-    this.regions = new KeptRegions(options.limits, effects, this.number)
-    this.poller.watch(this.place.listener.descriptor, false)
+    this.regions = new KeptRegions(options.limits, effects, inherited?.snapshot.next ?? this.number)
+    if (inherited !== null) this.inherit(inherited)
+    this.serveAll()
+  }
+
+  /** Takes over from the keeper at the path; without a keeper there a new one starts. */
+  static async takeOver(options: KeeperOptions): Promise<Keeper> {
+    const inherited = await inheritedFrom(options.path)
+    const keeper = new Keeper(options, inherited)
+    await inherited?.confirm()
+    return keeper
   }
 
   /** Serves until `end` is called. */
@@ -57,6 +78,7 @@ export class Keeper {
     while (!this.isEnding) {
       for (const { descriptor, readable, writable } of await this.poller.wait()) {
         const channel = this.channels.get(descriptor)
+        if (this.heir !== null && channel !== this.heir) continue
         if (channel === undefined) this.accept()
         else if (writable) channel.flush()
         if (channel !== undefined && readable) this.serve(channel)
@@ -129,6 +151,8 @@ export class Keeper {
       else if (channel.version === 0 || version !== channel.version)
         throw new KeepError(`${type}: hello comes first, and then packets of the version that was agreed`, 'protocol')
       else if (type === 'commit') this.commit(channel, incoming)
+      else if (type === 'handover') this.handOver(channel, incoming)
+      else if (type === 'taken') this.leave(channel, request)
       else {
         const answer = answerTo(this.regions, channel, incoming)
         if (answer !== null) channel.send('ok', request, answer.body, answer.descriptors)
@@ -162,6 +186,61 @@ export class Keeper {
     channel.send('ok', incoming.request, {})
   }
 
+  private inherit({ channels, snapshot, descriptors }: Inheritance): void {
+    let next = 0
+    const descriptorsOf = ({ pieces, directory }: Snapshot['generations'][number]) => {
+      const first = next
+      next += pieces.length + (directory ? 1 : 0)
+      return descriptors.slice(first, next)
+    }
+    for (const channel of channels) this.channels.set(channel.descriptor, channel)
+    restore(snapshot, this.regions, channels, descriptorsOf)
+  }
+
+  /** Sends a part of all. With the first part all others have to wait. */
+  private handOver(channel: Channel, { request, body }: Incoming): void {
+    const { first } = REQUESTS.handover(body, 'handover')
+    if (first === 0) {
+      for (const each of this.channels.values()) if (each.hasQueued) each.isOpen = false // they connect again
+      this.endGone()
+      this.heir = channel
+      this.heritage?.close()
+      this.heritage = new Heritage(this.place, this.number, this.regions, this.others())
+      this.poller.forget(this.place.listener.descriptor)
+      for (const each of this.others()) this.poller.forget(each.descriptor)
+      setTimeout(() => this.disinherit(channel), LONGEST_HANDOVER_MS).unref()
+    }
+    if (this.heritage === null || this.heir !== channel)
+      throw new KeepError('handover: another successor takes over now; end one of both', 'protocol')
+    channel.send('ok', request, { descriptors: this.heritage.count }, this.heritage.partFrom(first))
+  }
+
+  /** Ends if the successor is there. */
+  private leave(channel: Channel, request: number): void {
+    if (channel !== this.heir) throw new KeepError('taken: nothing was handed over; ask for handover first', 'protocol')
+    channel.send('ok', request, {})
+    this.isTaken = this.isEnding = channel.isOpen
+  }
+
+  /** Goes on without a successor that does not confirm. */
+  private disinherit(channel: Channel): void {
+    if (this.heir !== channel || this.isEnding) return
+    channel.isOpen = false
+    this.poller.wake()
+  }
+
+  private others(): Channel[] {
+    return [...this.channels.values()].filter(channel => channel !== this.heir)
+  }
+
+  private serveAll(): void {
+    this.heir = null
+    this.heritage?.close()
+    this.heritage = null
+    this.poller.watch(this.place.listener.descriptor, false)
+    for (const channel of this.channels.values()) this.poller.watch(channel.descriptor, channel.hasQueued)
+  }
+
   private answerFind(channel: Channel, request: number, outcome: Outcome): void {
     if (outcome.kind === 'refused') channel.send('error', request, refusalOf(outcome.error))
     else {
@@ -176,6 +255,13 @@ export class Keeper {
 
   /** Ends the clients that are gone, and waits for those that have something unread. */
   private settle(): void {
+    this.endGone()
+    if (this.heir === null) this.serveAll()
+    else if (this.heir.isOpen) this.poller.watch(this.heir.descriptor, this.heir.hasQueued)
+    else this.serveAll()
+  }
+
+  private endGone(): void {
     for (let gone = this.gone(); gone.length > 0; gone = this.gone()) {
       for (const channel of gone) {
         this.channels.delete(channel.descriptor)
@@ -184,7 +270,6 @@ export class Keeper {
         channel.close()
       }
     }
-    for (const channel of this.channels.values()) this.poller.watch(channel.descriptor, channel.hasQueued)
   }
 
   private gone(): Channel[] {
@@ -194,7 +279,9 @@ export class Keeper {
   private close(): void {
     for (const channel of this.channels.values()) channel.close()
     for (const generation of this.regions.generations.values()) generation.descriptors.forEach(closeDescriptor)
-    this.place.listener.close()
+    this.heritage?.close()
+    if (this.isTaken) this.place.listener.leaveFile()
+    else this.place.listener.close()
     closeDescriptor(this.place.lock)
     closeDescriptor(this.spare)
     this.poller.close()

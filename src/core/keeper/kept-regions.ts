@@ -21,7 +21,7 @@ export interface Effects {
   tell(event: KeepEvent): void
 }
 
-interface Waiter {
+export interface Waiter {
   readonly client: Client
   readonly request: number
   readonly wanted: Wanted
@@ -49,7 +49,7 @@ export class KeptRegions {
   constructor(
     limits: Limits,
     private readonly effects: Effects,
-    private next: number,
+    public next: number,
     readonly now: () => number = Date.now,
   ) {
     this.usage = new Usage(limits)
@@ -70,6 +70,23 @@ export class KeptRegions {
     client.waiting++
     kept.queue.push({ client, request, wanted })
     return 'queued'
+  }
+
+  /** Adds a generation of a keeper before. */
+  restore(generation: Generation): void {
+    const { name, device, bytes, descriptors, state } = generation
+    const kept = this.names.get(name) ?? { ready: null, lease: null, queue: [] }
+    this.names.set(name, kept)
+    if (state === 'ready') kept.ready = generation
+    else if (generation.isLeased) kept.lease = generation
+    this.generations.set(generation.number, generation)
+    this.usage.add(device, { bytes, descriptors: descriptors.length, regions: 1 })
+    this.tidy(name)
+  }
+
+  /** The requests that wait, in their order for each name. */
+  waiters(): Waiter[] {
+    return [...this.names.values()].flatMap(({ queue }) => queue)
   }
 
   /** Takes a request out of its queue, without an answer. */

@@ -4,10 +4,10 @@ import { MOST_DESCRIPTORS } from '../libraries/unix-socket.js'
 import { MOST_LABEL_BYTES, MOST_NAME_BYTES, MOST_UUID_BYTES } from './region.js'
 import { fields, flag, listOf, maybe, oneOf, type Shaped, textOf, textsOf, wholeFrom } from './shape.js'
 
-const NAME = textOf(1, MOST_NAME_BYTES)
-const VERSION = textOf(0, MOST_NAME_BYTES)
-const COUNT = wholeFrom(0)
-const BYTES = wholeFrom(1)
+export const NAME = textOf(1, MOST_NAME_BYTES)
+export const VERSION = textOf(0, MOST_NAME_BYTES)
+export const COUNT = wholeFrom(0)
+export const BYTES = wholeFrom(1)
 const SENTENCE = textOf(0, 4096)
 const UINT32 = 2 ** 32 - 1
 
@@ -16,22 +16,34 @@ export const MOST_FIRST_PIECES = MOST_DESCRIPTORS - 1
 /** A directory has at most this many bytes. */
 export const MOST_DIRECTORY_BYTES = 16 * 2 ** 20
 
-const DEVICE = fields({ uuid: textOf(1, MOST_UUID_BYTES), totalBytes: BYTES, simulated: flag })
+export const LABELS = textsOf(MOST_LABEL_BYTES)
+export const DEVICE = fields({ uuid: textOf(1, MOST_UUID_BYTES), totalBytes: BYTES, simulated: flag })
 const GENERATION = fields({ generation: COUNT })
 const SIZES = listOf(BYTES, MOST_DESCRIPTORS)
 const STATES = oneOf('filling', 'committing', 'ready', 'retired', 'unfinished')
-const REGION = fields({
+export const REGION = fields({
   name: NAME,
   version: VERSION,
   generation: COUNT,
   state: STATES,
   bytes: COUNT,
   device: textOf(1, MOST_UUID_BYTES),
-  labels: textsOf(MOST_LABEL_BYTES),
+  labels: LABELS,
   readers: listOf(COUNT, Infinity),
   writer: COUNT,
   lastUse: COUNT,
   created: COUNT,
+})
+
+/** A request to find or fill, as the keeper remembers it. */
+export const WANTED = fields({
+  name: NAME,
+  version: maybe(VERSION),
+  purpose: oneOf('read', 'fill'),
+  bytes: COUNT,
+  device: DEVICE,
+  labels: LABELS,
+  ifFull: oneOf('fail', 'evictUnused', 'replace'),
 })
 
 /** The requests of clients. */
@@ -44,7 +56,7 @@ export const REQUESTS = {
     purpose: oneOf('read', 'fill'),
     bytes: maybe(BYTES),
     device: DEVICE,
-    labels: maybe(textsOf(MOST_LABEL_BYTES)),
+    labels: maybe(LABELS),
     ifFull: maybe(oneOf('fail', 'evictUnused', 'replace')),
   }),
   /** a `find` that waits */
@@ -65,6 +77,10 @@ export const REQUESTS = {
   drop: fields({ name: NAME, force: flag }),
   prune: fields({ unusedMs: maybe(COUNT), unfinished: maybe(flag), name: maybe(NAME), all: maybe(flag) }),
   watch: fields({ on: flag }),
+  /** of a successor: asks for the descriptors from `first` on; with 0 the keeper stops serving others */
+  handover: fields({ first: COUNT }),
+  /** of a successor: it has all, and the keeper ends */
+  taken: fields({}),
 } as const
 
 export type Requests = { readonly [Type in keyof typeof REQUESTS]: Shaped<(typeof REQUESTS)[Type]> }
@@ -84,6 +100,8 @@ export const ANSWERS = {
     sizes: SIZES,
   }),
   more: fields({ sizes: SIZES }),
+  /** the first packet has the state as its first descriptor, a sealed file */
+  handover: fields({ descriptors: COUNT }),
   list: fields({ regions: listOf(REGION, Infinity), more: flag }),
   prune: fields({ regions: listOf(REGION, Infinity), more: flag }),
   nothing: fields({}),

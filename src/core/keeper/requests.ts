@@ -23,7 +23,7 @@ interface Asked {
   readonly descriptors: number[]
 }
 
-type Known = Exclude<keyof Requests, 'hello' | 'commit'>
+type Known = Exclude<keyof Requests, 'hello' | 'commit' | 'handover' | 'taken'>
 
 const HANDLERS: { readonly [Type in Known]: (asked: Asked, body: Requests[Type]) => Answer | null } = {
   find({ regions, channel, request }, { purpose, bytes = 0, labels = {}, ifFull = 'fail', ...wanted }) {

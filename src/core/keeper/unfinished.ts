@@ -16,6 +16,11 @@ export class Unfinished {
     if (this.marks.size > this.most) this.forget(this.marks.keys().next().value!)
   }
 
+  /** Notes a mark of a keeper before. */
+  restore(mark: RegionInfo): void {
+    this.marks.set(mark.name, mark)
+  }
+
   of(name: string): RegionInfo | undefined {
     return this.marks.get(name)
   }
