@@ -3,8 +3,8 @@
 import { DescriptorError } from '../base/errors.js'
 import { closeDescriptor, duplicateDescriptor } from '../libraries/system-calls.js'
 import { MOST_DESCRIPTORS, type UnixSocket } from '../libraries/unix-socket.js'
-import type { Client } from './generation.js'
 import { decoded, encoded, type Message, MOST_PACKET_BYTES, type PacketType, VERSIONS } from './protocol.js'
+import type { Client } from './state/generation.js'
 
 /** The most that waits for a client; a descriptor counts as a KiB. */
 const MOST_QUEUED_BYTES = 2 ** 20

@@ -7,11 +7,11 @@ import { closeDescriptor } from '../libraries/system-calls.js'
 import { MOST_DESCRIPTORS, UnixSocket } from '../libraries/unix-socket.js'
 import { Channel } from './channel.js'
 import { Connection, KeeperGone, USUAL_TIMEOUT_MS } from './connection.js'
-import type { KeptRegions } from './kept-regions.js'
 import { ANSWERS, COUNT } from './messages.js'
 import { fields, flag, listOf } from './shape.js'
-import { type Snapshot, snapshotIn, snapshotOf } from './snapshot.js'
 import type { Place } from './socket-path.js'
+import type { KeptRegions } from './state/kept-regions.js'
+import { type Snapshot, snapshotIn, snapshotOf } from './state/snapshot.js'
 
 /** 10,000 regions have some MiB. */
 const MOST_STATE_BYTES = 2 ** 28
@@ -22,6 +22,7 @@ const CLIENTS = listOf(fields({ pid: COUNT, version: COUNT, isWatching: flag, ha
 export class Heritage {
   private readonly state: number
   private readonly descriptors: readonly number[]
+  private given = 0
 
   constructor(place: Place, keeper: number, regions: KeptRegions, channels: readonly Channel[]) {
     const generations = [...regions.generations.values()]
@@ -43,7 +44,13 @@ export class Heritage {
     return this.descriptors.length
   }
 
+  /** Whether the last part was asked for. */
+  get isGiven(): boolean {
+    return this.given >= this.descriptors.length
+  }
+
   partFrom(first: number): readonly number[] {
+    this.given = first + MOST_DESCRIPTORS
     return this.descriptors.slice(first, first + MOST_DESCRIPTORS)
   }
 

@@ -28,6 +28,9 @@ import {
 const SEED = Number(process.env['KEEPER_FUZZ_SEED'] ?? 1)
 const PACKETS = Number(process.env['KEEPER_FUZZ_PACKETS'] ?? 3000)
 
+/** The numbers of the types that hand over. */
+const HANDOVER = (['handover', 'taken'] as const).map(type => encoded(type, 1, {})[2])
+
 /** A connection without a client: sends any packet. */
 class Raw {
   readonly socket: UnixSocket
@@ -153,6 +156,8 @@ else {
         }
         const cut = random.below(20) === 0 ? bytes.subarray(0, random.below(bytes.length)) : bytes
         const descriptors = Array.from({ length: random.below(3) }, () => file)
+        // A successor may end the keeper.
+        if (HANDOVER.includes(cut[2])) continue
         if (cut.length > 0 && client.socket.sendPacket(cut, descriptors) === 'gone') dropped++
         for (let packet: ReturnType<UnixSocket['receivePacket']> = null; ; ) {
           packet = client.socket.receivePacket(MOST_PACKET_BYTES, 250)
@@ -273,6 +278,25 @@ else {
         const again = raw()
         if ((await again.greet()) !== 'closed') break
       }
+    })
+
+    test('goes on after a successor that takes a part, and serves others only then', async () => {
+      const client = await KeeperClient.open({ path })
+      const successor = raw()
+      await successor.greet()
+      assert.match(await successor.asked('taken', {}), /^error .*not all was handed over/)
+      await kept(
+        client,
+        'weights',
+        Array.from({ length: 300 }, () => 'x'),
+      )
+      assert.match(await successor.asked('handover', { first: 0 }), /^ok .*"descriptors":30\d/)
+      assert.match(await successor.asked('taken', {}), /^error .*not all was handed over/)
+      const listing = client.list()
+      raws.pop()
+      successor.socket.close()
+      assert.equal((await listing).length, 1)
+      client.close()
     })
 
     test('takes no lease from a client that has another', async () => {

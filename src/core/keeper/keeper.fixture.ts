@@ -146,8 +146,9 @@ function endAt(last: number): void {
 }
 
 /**
- * `keeper PATH [POINT]` serves, and `successor PATH [POINT]` after it has taken over. `writer PATH NAME [POINT]` fills and commits a region, and has it until its input ends.
- * `lazy PATH NAME` commits after a line of its input. `idle PATH` has a client that waits for nothing.
+ * `keeper PATH [POINT]` serves, and `successor PATH [POINT]` after it has taken over. `writer PATH NAME [POINT]` fills
+ * and commits a region, and has it until its input ends. `lazy PATH NAME` commits after a line of its input.
+ * `idle PATH` has a client without a pending request.
  */
 async function act(role: string, path: string, ...args: readonly string[]): Promise<void> {
   if (role === 'keeper' || role === 'successor') {

@@ -18,8 +18,8 @@ import {
   socketFolderOf,
 } from './keeper.fixture.js'
 import { Keeper } from './keeper.js'
-import type { Limits } from './quota.js'
 import type { KeepEvent } from './region.js'
+import type { Limits } from './state/quota.js'
 
 if (process.platform !== 'linux') test('a keeper', { skip: `works on Linux, not on ${process.platform}` }, () => {})
 else {

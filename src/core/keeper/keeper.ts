@@ -8,15 +8,15 @@ import { closeDescriptor } from '../libraries/system-calls.js'
 import { UnixSocket } from '../libraries/unix-socket.js'
 import { Channel, type Incoming } from './channel.js'
 import { Heritage, type Inheritance, inheritedFrom } from './handover.js'
-import { type Effects, KeptRegions, type Outcome } from './kept-regions.js'
 import { REQUESTS } from './messages.js'
 import { openFiles } from './open-files.js'
 import { commonVersion, VERSIONS, type Versions } from './protocol.js'
-import type { Limits } from './quota.js'
 import type { KeepEvent } from './region.js'
 import { answerTo, found, sealed } from './requests.js'
-import { restore, type Snapshot } from './snapshot.js'
 import { listenAlone, type Place } from './socket-path.js'
+import { type Effects, KeptRegions, type Outcome } from './state/kept-regions.js'
+import type { Limits } from './state/quota.js'
+import { restore, type Snapshot } from './state/snapshot.js'
 
 /** All others wait meanwhile. 10,000 regions take less than a second. */
 const LONGEST_HANDOVER_MS = 10_000
@@ -217,7 +217,8 @@ export class Keeper {
 
   /** Ends if the successor is there. */
   private leave(channel: Channel, request: number): void {
-    if (channel !== this.heir) throw new KeepError('taken: nothing was handed over; ask for handover first', 'protocol')
+    if (channel !== this.heir || this.heritage?.isGiven !== true)
+      throw new KeepError('taken: not all was handed over; ask for handover first', 'protocol')
     channel.send('ok', request, {})
     this.isTaken = this.isEnding = channel.isOpen
   }

@@ -4,10 +4,10 @@ import { KeepError } from '../base/errors.js'
 import { MOST_DESCRIPTORS } from '../libraries/unix-socket.js'
 import type { Channel, Incoming } from './channel.js'
 import { checkDirectory, checkPiece } from './descriptor-check.js'
-import type { KeptRegions, Outcome } from './kept-regions.js'
 import { MOST_FIRST_PIECES, MOST_PAGE_BYTES, REQUESTS, type Requests } from './messages.js'
 import type { RegionInfo } from './region.js'
-import { pruned, regionsAfter } from './upkeep.js'
+import type { KeptRegions, Outcome } from './state/kept-regions.js'
+import { pruned, regionsAfter } from './state/upkeep.js'
 
 export interface Answer {
   readonly body: object

@@ -1,7 +1,7 @@
 // Names whose last writer ended before its commit. The next commit of the name, or `prune`, forgets the mark.
 
+import type { RegionInfo } from '../region.js'
 import type { Generation } from './generation.js'
-import type { RegionInfo } from './region.js'
 
 export class Unfinished {
   /** by name, the oldest first */

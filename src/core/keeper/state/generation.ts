@@ -1,6 +1,6 @@
 // A generation of a name: memory that a writer fills, and that never changes after its commit.
 
-import type { IfFull, KeepEvent, KeptDevice, PieceOf, RegionInfo, RegionState } from './region.js'
+import type { IfFull, KeepEvent, KeptDevice, PieceOf, RegionInfo, RegionState } from '../region.js'
 
 /** A process that has a connection. */
 export interface Client {

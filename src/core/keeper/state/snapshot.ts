@@ -1,11 +1,11 @@
-// The keeper's state as JSON, and the descriptors that belong to it, in its order. A successor takes it over as it is; a
-// keeper that starts after the end of another has the regions that were ready, and no clients.
+// The keeper's state as JSON. The descriptors of its generations go with it, in their order, and a successor takes over
+// both.
 
-import { KeepError } from '../base/errors.js'
+import { KeepError } from '../../base/errors.js'
+import { BYTES, COUNT, DEVICE, LABELS, NAME, REGION, VERSION, WANTED } from '../messages.js'
+import { fields, flag, listOf, oneOf, type Shaped, wholeFrom } from '../shape.js'
 import { type Client, Generation } from './generation.js'
 import type { KeptRegions } from './kept-regions.js'
-import { BYTES, COUNT, DEVICE, LABELS, NAME, REGION, VERSION, WANTED } from './messages.js'
-import { fields, flag, listOf, oneOf, type Shaped, wholeFrom } from './shape.js'
 
 /** Rises when a field changes its meaning. Keepers read the snapshots of the version before, too. */
 const FORMAT = 1

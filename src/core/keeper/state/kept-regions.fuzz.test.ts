@@ -2,8 +2,8 @@
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { KeepError } from '../base/errors.js'
-import { Random } from '../base/random.js'
+import { KeepError } from '../../base/errors.js'
+import { Random } from '../../base/random.js'
 import type { Client, Wanted } from './generation.js'
 import { Model } from './kept-regions.fixture.js'
 import { KeptRegions, type Outcome } from './kept-regions.js'

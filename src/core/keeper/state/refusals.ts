@@ -1,10 +1,10 @@
 // The sentences of refused requests: each names the region and the remedy.
 
-import { formatBytes } from '../base/bytes.js'
-import { KeepError } from '../base/errors.js'
+import { formatBytes } from '../../base/bytes.js'
+import { KeepError } from '../../base/errors.js'
+import type { RegionInfo } from '../region.js'
 import { bytesIn, type Filled, type Generation, type Wanted } from './generation.js'
 import { inShell, shownName } from './quota.js'
-import type { RegionInfo } from './region.js'
 
 /** For a reader: nothing is ready that it wants, and no writer is about to make it ready. */
 export function notThere({ name, version }: Wanted, ready: Generation | null, mark: RegionInfo | undefined): KeepError {

@@ -2,11 +2,11 @@
 // change that each request makes. A name has at most one generation that is ready, and one that is leased. Retired
 // generations stay while they have readers. A `find` is answered as soon as the state of its name allows.
 
-import { KeepError } from '../base/errors.js'
+import { KeepError } from '../../base/errors.js'
+import type { KeepEvent, PieceOf } from '../region.js'
 import { bytesIn, type Client, type Filled, Generation, type Wanted } from './generation.js'
 import { type Limits, shownName, Usage } from './quota.js'
 import { checkFilled, nothingToDrop, notLeased, notThere, otherDevice, outOfOrder, tooManyWait } from './refusals.js'
-import type { KeepEvent, PieceOf } from './region.js'
 import { Unfinished } from './unfinished.js'
 
 /** The answer to a `find`. */

@@ -1,9 +1,9 @@
 // Lists kept memory, and drops unused regions, as people ask.
 
+import type { Requests } from '../messages.js'
+import type { RegionInfo } from '../region.js'
 import type { Generation } from './generation.js'
 import type { KeptRegions } from './kept-regions.js'
-import type { Requests } from './messages.js'
-import type { RegionInfo } from './region.js'
 
 /** Takes regions until it is full. */
 interface Page {

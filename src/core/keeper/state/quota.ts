@@ -1,11 +1,11 @@
 // How much a keeper keeps, and what it refuses beyond that.
 
-import { formatBytes } from '../base/bytes.js'
-import { KeepError } from '../base/errors.js'
-import { listed } from '../base/readable.js'
-import { printable } from '../base/shown-text.js'
+import { formatBytes } from '../../base/bytes.js'
+import { KeepError } from '../../base/errors.js'
+import { listed } from '../../base/readable.js'
+import { printable } from '../../base/shown-text.js'
+import type { KeptDevice } from '../region.js'
 import type { Generation } from './generation.js'
-import type { KeptDevice } from './region.js'
 
 export interface Limits {
   /** for each device; null: `USUAL_SHARE` of its memory */
