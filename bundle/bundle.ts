@@ -14,9 +14,10 @@ const SOURCE = join(ROOT, 'dist', 'src')
 const LIB = join(ROOT, 'dist', 'lib')
 /** A file that other code opens by name, besides what package.json exports. */
 const OPENED = 'core/device/pool-server-thread.js'
-/** Each runs alone. The first imports one of the others. */
+/** The first imports the others when they are to run. */
 const COMMAND_LINE = ['cli/main.js', 'cli/program.js', 'cli/keep/run-keeper.js']
-const CHOOSING = join(SOURCE, COMMAND_LINE[0])
+const isApart = (importer: string, path: string) =>
+  COMMAND_LINE.includes(relative(SOURCE, join(dirname(importer), path)))
 const OPTIONS = {
   outbase: SOURCE,
   outdir: LIB,
@@ -73,15 +74,18 @@ const IMPORTED_AT_ONCE: Plugin = {
   name: 'imported at once',
   setup({ onLoad, onResolve }) {
     onResolve({ filter: /./ }, ({ kind, importer, path }) =>
-      kind === 'dynamic-import' && importer === CHOOSING ? { path, external: true } : undefined,
+      kind === 'dynamic-import' && isApart(importer, path) ? { path, external: true } : undefined,
     )
     onLoad({ filter: /\.js$/ }, ({ path }) => {
-      if (path === CHOOSING) return undefined
       const imports: string[] = []
-      const code = readFileSync(path, 'utf8').replaceAll(/\bimport\('(\.[^']+)'\)/g, (_, specifier: string) => {
-        imports.push(`import * as later${imports.length} from '${specifier}'\n`)
-        return `Promise.resolve(later${imports.length - 1})`
-      })
+      const code = readFileSync(path, 'utf8').replaceAll(
+        /\bimport\('(\.[^']+)'\)/g,
+        (code: string, specifier: string) => {
+          if (isApart(path, specifier)) return code
+          imports.push(`import * as later${imports.length} from '${specifier}'\n`)
+          return `Promise.resolve(later${imports.length - 1})`
+        },
+      )
       return imports.length === 0 ? undefined : { contents: code.replace(END, imports.join('')) }
     })
   },
