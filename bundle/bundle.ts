@@ -5,7 +5,7 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { type BuildOptions, build, type Plugin } from 'esbuild'
+import { type BuildOptions, build, type Plugin, transformSync } from 'esbuild'
 import { chunkNames, HASHED_NAMES, withNames } from './chunk-names.js'
 import { END, sharedFiles } from './shared-files.js'
 
@@ -63,8 +63,9 @@ export async function bundled(): Promise<Map<string, string>> {
   const names = chunkNames(library.metafile)
   return new Map(
     [...library.outputFiles, ...commandLine.outputFiles].map(({ path, text }) => {
-      const code = withNames(withoutComments(text), names)
-      return [withNames(relative(LIB, path), names), withConstants(withClasses(code), variables)]
+      const name = withNames(relative(LIB, path), names)
+      const code = withConstants(withClasses(withNames(withoutComments(text), names)), variables)
+      return [name, COMMAND_LINE.includes(name) ? withoutSpace(code) : code]
     }),
   )
 }
@@ -117,6 +118,11 @@ function withConstants(code: string, variables: Set<string>): string {
     variables.has(name) || variables.has(name + digits) ? declaration : `const ${name}${digits} = `,
   )
   return named.replaceAll(/^var (?=[[{])/gm, 'const ')
+}
+
+/** Code for a file that no program imports, so that nobody's editor shows it. */
+function withoutSpace(code: string): string {
+  return transformSync(code, { minifyWhitespace: true, format: 'esm', charset: 'utf8' }).code
 }
 
 /** Code without the comments that esbuild leaves at the members of classes. The declarations have them, too. */

@@ -43,6 +43,7 @@ const LEFT_OUT = [
   'module',
   'native-driver',
   'pool-memory',
+  'sealed-memory',
   'serve-all',
   'shared-arena-pool',
   'shared-block-pool',
@@ -50,6 +51,7 @@ const LEFT_OUT = [
   'shared-pool',
   'shared-pools',
   'shelf',
+  'system-calls',
   'unix-socket',
   'warm-up',
 ]

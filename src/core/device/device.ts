@@ -649,7 +649,11 @@ export class Device implements Disposable, AsyncDisposable {
     return waited
   }
 
-  private keepMapped<B extends MappedBuffer>(buffer: B): B {
+  /**
+   * As `keep`, for a buffer with memory of its own.
+   * @internal
+   */
+  keepMapped<B extends MappedBuffer>(buffer: B): B {
     this.keep(buffer.allocation)
     announcePool(buffer)
     return buffer

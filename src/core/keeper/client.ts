@@ -18,16 +18,16 @@ const LONGEST_PAUSE_MS = 1000
 export interface FindRequest {
   readonly name: string
   /** default any; of a new region the empty text */
-  readonly version?: string
+  readonly version?: string | undefined
   readonly purpose: 'read' | 'fill'
   /** needed to fill: the most bytes that the contents will have */
-  readonly bytes?: number
+  readonly bytes?: number | undefined
   readonly device: KeptDevice
-  readonly labels?: Readonly<Record<string, string>>
-  readonly ifFull?: IfFull
+  readonly labels?: Readonly<Record<string, string>> | undefined
+  readonly ifFull?: IfFull | undefined
   /** how long to wait while another process fills the region; default no limit */
-  readonly timeoutMs?: number
-  readonly signal?: AbortSignal
+  readonly timeoutMs?: number | undefined
+  readonly signal?: AbortSignal | undefined
 }
 
 /** A filled generation. */
@@ -43,10 +43,10 @@ export interface FilledRegion {
 
 export interface ClientOptions {
   /** default that of this user */
-  readonly path?: string
+  readonly path?: string | undefined
   /** how long a request waits for a keeper that restarts, or does not answer; default 10 seconds */
-  readonly timeoutMs?: number
-  readonly signal?: AbortSignal
+  readonly timeoutMs?: number | undefined
+  readonly signal?: AbortSignal | undefined
 }
 
 export class KeeperClient {

@@ -95,6 +95,22 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     return array
   }
 
+  /**
+   * A view of a part of `buffer`, which does not own it. Throws RangeError, in the name of `call`, if the part does not
+   * lie in the buffer, or begins within an element.
+   * @internal
+   */
+  static over<C extends TypedArrayConstructor>(
+    buffer: DeviceBuffer,
+    type: C,
+    byteOffset: number,
+    count: number,
+    call: string,
+  ): DeviceArray<TypedArrayOf<C>> {
+    buffer.rangeOf(call, byteOffset, byteLengthOf(type, count, call))
+    return new DeviceArray(buffer, type, byteOffset, count, false)
+  }
+
   /** Its address on the device. */
   get ptr(): number {
     return this.buffer.ptr + this.byteOffset

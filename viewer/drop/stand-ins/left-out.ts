@@ -36,7 +36,7 @@ export {
   refuseSharing as FileContents,
   refuseSharing as InterprocessBuffer,
   refuseSharing as Machine,
-  refuseSharing as namelessFile,
+  refuseSharing as memoryFile,
   refuseSharing as passDescriptor,
   refuseSharing as tryLock,
   refuseSharing as newSharedArena,

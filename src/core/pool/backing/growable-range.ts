@@ -11,7 +11,7 @@
 import { assert } from '../../base/assert.js'
 import { MiB } from '../../base/bytes.js'
 import { isDriverError } from '../../base/thrown.js'
-import { CU_MEM_HANDLE_TYPE_NONE } from '../../driver/constants.js'
+import { CU_MEM_HANDLE_TYPE_NONE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE as READWRITE } from '../../driver/constants.js'
 import type { Context } from '../../driver/context.js'
 import { MOST_ALIGNMENT_BYTES } from './backing.js'
 import { MappedAccess } from './mapped-access.js'
@@ -41,6 +41,8 @@ export class GrowableRange {
   /** its observer's segments are the pieces */
   readonly watch = new SegmentWatch()
   protected readonly pieces: Piece[] = []
+  /** what devices with access may do */
+  private right = READWRITE
   /** memory that is mapped nowhere: about to be mapped or released */
   private readonly unmapped: Memory[] = []
 
@@ -52,7 +54,9 @@ export class GrowableRange {
   ) {
     this.base = context.activate().cuMemAddressReserve(capacityBytes, Math.max(granuleBytes, MOST_ALIGNMENT_BYTES))
     this.access = new MappedAccess(context, (device, flags) => {
-      if (this.usableBytes > 0) context.activate().cuMemSetAccess(this.base, this.usableBytes, [device], flags)
+      if (this.usableBytes === 0) return
+      const right = flags === READWRITE ? this.right : flags
+      context.activate().cuMemSetAccess(this.base, this.usableBytes, [device], right)
     })
   }
 
@@ -70,7 +74,7 @@ export class GrowableRange {
     try {
       while (this.mappedBytes < target) this.mapPiece(target)
       const driver = this.context.activate()
-      driver.cuMemSetAccess(this.base + before, target - before, this.access.devices)
+      driver.cuMemSetAccess(this.base + before, target - before, this.access.devices, this.right)
       this.usableBytes = target
       for (const { offset, bytes: length } of this.pieces) {
         if (offset >= before) this.watch.ready(this.base + offset, length)
@@ -125,6 +129,14 @@ export class GrowableRange {
     }
     assert(end === this.mappedBytes && end <= this.capacityBytes, 'the pieces are what is mapped')
     assert(this.usableBytes <= this.mappedBytes, 'what can be used is mapped')
+  }
+
+  /** Gives the devices with access another right, now and to memory that is mapped later. */
+  protected allow(right: number): void {
+    if (this.usableBytes > 0) {
+      this.context.activate().cuMemSetAccess(this.base, this.usableBytes, this.access.devices, right)
+    }
+    this.right = right
   }
 
   /** The size of a piece that begins at `offset`, unless less is needed. */

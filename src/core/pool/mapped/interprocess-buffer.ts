@@ -90,7 +90,7 @@ export class InterprocessBuffer extends MappedBuffer {
     checkStreamOf('createInterprocessBuffer', stream, clocks)
     stream.checkOpen('createInterprocessBuffer')
     const { context } = clocks
-    const granuleBytes = granuleOf('createInterprocessBuffer', context)
+    const granuleBytes = shareableGranule('createInterprocessBuffer', context, INSTEAD)
     const memoryBytes = Math.ceil(bytes / granuleBytes) * granuleBytes
     const { freeBytes, totalBytes } = context.activate().cuMemGetInfo()
     if (memoryBytes > totalBytes) throw noRoom(bytes, freeBytes, totalBytes)
@@ -118,7 +118,7 @@ export class InterprocessBuffer extends MappedBuffer {
     checkStreamOf('importBuffer', stream, clocks)
     stream.checkOpen('importBuffer')
     const { context } = clocks
-    const granuleBytes = granuleOf('importBuffer', context)
+    const granuleBytes = shareableGranule('importBuffer', context, INSTEAD)
     const received = await receiveDescriptor(path, 'buffer', options)
     return received.use(descriptor => {
       stream.checkOpen('importBuffer')
@@ -169,17 +169,17 @@ export class InterprocessBuffer extends MappedBuffer {
 }
 
 /**
- * The granularity of memory that can be shared. Throws PoolError, with an alternative, if the device cannot share
- * memory.
+ * The granularity of memory that can be shared. Throws PoolError if the device cannot share memory; `instead` is what
+ * the program can do then.
  */
-function granuleOf(call: string, context: Context): number {
+export function shareableGranule(call: string, context: Context, instead: string): number {
   const obstacle = virtualMemoryObstacle(context)
   if (obstacle !== null) {
-    throw new PoolError(`${call} needs virtual memory management: ${obstacle}; ${INSTEAD}`, 'ERR_NOT_SUPPORTED')
+    throw new PoolError(`${call} needs virtual memory management: ${obstacle}; ${instead}`, 'ERR_NOT_SUPPORTED')
   }
   if (context.attribute('CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED') !== 1) {
     throw new PoolError(
-      `${call}: this device exports no memory as file descriptors, which it does on Linux; ${INSTEAD}`,
+      `${call}: this device exports no memory as file descriptors, which it does on Linux; ${instead}`,
       'ERR_NOT_SUPPORTED',
     )
   }

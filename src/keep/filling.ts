@@ -1,0 +1,141 @@
+// A region that is being filled. Its memory is this process's alone until the commit: if the process ends before, the
+// memory goes with it, and the keeper never had a half-filled region.
+
+import { PoolError } from '../core/base/errors.js'
+import type { Device } from '../core/device/device.js'
+import type { KeeperClient } from '../core/keeper/client.js'
+import type { PieceOf } from '../core/keeper/region.js'
+import { closeDescriptor } from '../core/libraries/system-calls.js'
+import type { ArenaPool } from '../core/pool/arena/arena-pool.js'
+import type { DeviceArray, TypedArray, TypedArrayConstructor, TypedArrayOf } from '../core/pool/array.js'
+import { GrowableAllocation } from '../core/pool/mapped/growable-allocation.js'
+import { Directory } from './directory.js'
+import { KeptRange } from './kept-range.js'
+import { RegionBuffer } from './region-buffer.js'
+
+/** A region that this process fills, and nobody else sees yet. Disposed without a commit, it is abandoned. */
+export class Filling implements Disposable {
+  /** Hands out the region's memory, from its start on. `place` and `put` take theirs from it, under a name. */
+  readonly arena: ArenaPool
+  /** @internal */
+  readonly directory = new Directory()
+  private state: 'open' | 'committing' | 'committed' | 'abandoned' = 'open'
+
+  private constructor(
+    private readonly client: KeeperClient,
+    /** the region's name */
+    readonly name: string,
+    /** the version of the contents */
+    readonly version: string,
+    /** @internal */
+    readonly generation: number,
+    /** @internal */
+    readonly buffer: RegionBuffer,
+    private readonly range: KeptRange,
+    device: Device,
+  ) {
+    this.arena = device.createArenaPool({ region: buffer })
+  }
+
+  /**
+   * Makes the memory of a region. Throws OutOfMemoryError if the device has no room for it.
+   * @internal
+   */
+  static open(
+    device: Device,
+    client: KeeperClient,
+    region: { readonly name: string; readonly version: string; readonly generation: number },
+    byteLength: number,
+    granuleBytes: number,
+  ): Filling {
+    const { name, version, generation } = region
+    const [range, buffer] = mapped(device, name, byteLength, granuleBytes, null)
+    return new Filling(client, name, version, generation, buffer, range, device)
+  }
+
+  /** Copies `data` to an array of that name in the region. */
+  put<T extends TypedArray>(name: string, data: T): ReturnType<typeof this.arena.upload<T>> {
+    this.checkOpen('put')
+    this.directory.checkNew('put', name)
+    return this.named(name, this.arena.upload(data))
+  }
+
+  /** An array of that name for `length` elements in the region, to be filled by copies or kernels. */
+  place<C extends TypedArrayConstructor>(name: string, type: C, length: number): DeviceArray<TypedArrayOf<C>> {
+    this.checkOpen('place')
+    this.directory.checkNew('place', name)
+    return this.named(name, this.arena.allocateArray(type, length))
+  }
+
+  /** Gives the memory back, and leaves the region to the next that fills it; nothing after the commit. */
+  [Symbol.dispose](): void {
+    if (this.state === 'committed' || this.state === 'abandoned') return
+    this.state = 'abandoned'
+    this.arena.close()
+    this.buffer.unmap()
+    this.client.abandon(this.generation).catch(() => {}) // the end of the connection tells the keeper, too
+  }
+
+  /**
+   * Throws PoolError, in the name of `call`, for a region that was committed or abandoned.
+   * @internal
+   */
+  checkOpen(call: string): void {
+    if (this.state === 'open') return
+    throw new PoolError(`${call}: region ${this.name} was ${this.state} already; begin it again`)
+  }
+
+  /**
+   * Ends the filling: nobody writes from now on. All work on the memory must be complete. The caller closes the
+   * descriptors.
+   * @internal
+   */
+  finish(): { generation: number; pieces: PieceOf[]; directory: Uint8Array; bytes: number } {
+    this.state = 'committing'
+    this.arena.close()
+    this.range.protect()
+    const { generation, directory, buffer } = this
+    const pieces = this.range.exported(closeDescriptor)
+    return { generation, pieces, directory: directory.encoded(), bytes: buffer.byteLength }
+  }
+
+  /**
+   * After the commit: the memory is the region's.
+   * @internal
+   */
+  sealed(): RegionBuffer {
+    this.state = 'committed'
+    this.buffer.seal()
+    return this.buffer
+  }
+
+  private named<A extends DeviceArray>(name: string, array: A): A {
+    const { type, length } = array.toJSON() as { readonly type: string; readonly length: number }
+    const byteOffset = array.addressFor('put') - this.range.base
+    this.directory.add({ name, type, byteOffset, length })
+    return array
+  }
+}
+
+/**
+ * Memory of a region: new, or of the pieces that the keeper passed. Throws OutOfMemoryError or CudaError, and has then
+ * given everything back.
+ */
+export function mapped(
+  device: Device,
+  name: string,
+  byteLength: number,
+  granuleBytes: number,
+  kept: readonly PieceOf[] | null,
+): [range: KeptRange, buffer: RegionBuffer] {
+  const memoryBytes = Math.ceil(byteLength / granuleBytes) * granuleBytes
+  const range = new KeptRange(device.context, granuleBytes, memoryBytes, kept)
+  const allocation = new GrowableAllocation(device.clocks, device.defaultStream, range)
+  try {
+    allocation.grow(byteLength)
+  } catch (error) {
+    allocation.discard()
+    throw error
+  }
+  return [range, device.keepMapped(new RegionBuffer(allocation, name))]
+}

@@ -1,0 +1,240 @@
+// Device memory that outlives its process: a keeper, which is a process of its own, holds its descriptors. This side
+// makes the memory, maps it and describes its contents; the messages are core/keeper's. docs/keep.md is for those who
+// run a server.
+
+import { OutOfRangeError, WrongTypeError } from '../core/base/argument-errors.js'
+import { type ByteSize, bytesOf } from '../core/base/byte-size.js'
+import { describe, formatBytes } from '../core/base/bytes.js'
+import { KeepError, PoolError } from '../core/base/errors.js'
+import { checkOptionNames } from '../core/base/option-names.js'
+import { Device } from '../core/device/device.js'
+import { type FindRequest, KeeperClient } from '../core/keeper/client.js'
+import type { Found } from '../core/keeper/receiving.js'
+import type { IfFull, KeepEvent, PruneRule, RegionInfo } from '../core/keeper/region.js'
+import { closeDescriptor } from '../core/libraries/system-calls.js'
+import { signalOf, type WaitOptions } from '../core/order/wait-options.js'
+import { shareableGranule } from '../core/pool/mapped/interprocess-buffer.js'
+import { Filling } from './filling.js'
+import { Region } from './region.js'
+
+export type { Filling, IfFull, KeepEvent, PruneRule, Region, RegionInfo }
+
+/** Options of `openKeep`. */
+export interface KeepOptions extends WaitOptions {
+  /** the keeper's socket (that of this user's keeper) */
+  readonly path?: string | undefined
+  /** how long calls wait for a keeper that is away, in milliseconds (10,000) */
+  readonly timeoutMs?: number | undefined
+}
+
+/** Options of `keep.region` and `keep.begin`. */
+export interface RegionOptions extends WaitOptions {
+  /** the size of the region, which does not grow */
+  readonly bytes: ByteSize
+  /** names the contents: another version is filled anew, while readers of the old one keep it ('') */
+  readonly version?: string | undefined
+  /** for people and rules, as `{ evictable: 'yes' }` */
+  readonly labels?: Readonly<Record<string, string>> | undefined
+  /** if the keeper's limits have no room: refuse it, drop unused `evictable` regions, or drop its older version */
+  readonly ifFull?: IfFull | undefined
+}
+
+/** Options of `keep.attach`. */
+export interface AttachOptions extends WaitOptions {
+  /** the version that is wanted (the latest) */
+  readonly version?: string | undefined
+}
+
+const REGION_OPTIONS = ['bytes', 'version', 'labels', 'ifFull']
+const IF_FULL: readonly IfFull[] = ['fail', 'evictUnused', 'replace']
+const INSTEAD = 'such a device can keep no memory; load it in each process'
+
+/**
+ * Connects to this user's keeper, `npx cuda-mempool keep`, for memory of `device` that outlives this process. Rejects
+ * with KeepError 'gone' if no keeper answers in time, and with PoolError if the device cannot share memory.
+ */
+export async function openKeep(device: Device, options: KeepOptions = {}): Promise<Keep> {
+  if (!(device instanceof Device))
+    throw new WrongTypeError(`openKeep: device must be a Device, not ${describe(device)}`)
+  const signal = signalOf('openKeep', options, ['path', 'timeoutMs'])
+  const granuleBytes = shareableGranule('openKeep', device.context, INSTEAD)
+  const { path, timeoutMs } = options
+  return new Keep(device, await KeeperClient.open({ path, timeoutMs, signal }), granuleBytes)
+}
+
+/** A connection to the keeper. Made by `openKeep`. */
+export class Keep implements Disposable {
+  private readonly regions = new Set<Region>()
+  private readonly fillings = new Set<Filling>()
+
+  /** @internal */
+  constructor(
+    private readonly device: Device,
+    private readonly client: KeeperClient,
+    private readonly granuleBytes: number,
+  ) {}
+
+  /**
+   * The region of that name and version. If there is none, `fill` makes its contents: one process does, and the others
+   * wait for it. If `fill` throws, nothing is kept, the next in line fills it, and the call rejects with its error.
+   * Rejects with KeepError, with OutOfMemoryError if the device has no room, and with the reason of `signal`.
+   */
+  async region(name: string, options: RegionOptions, fill: (region: Filling) => void | Promise<void>): Promise<Region> {
+    if (typeof fill !== 'function') throw new WrongTypeError(`region: fill must be a function, not ${describe(fill)}`)
+    const found = await this.foundOrBegun('region', name, options)
+    if (found instanceof Region) return found
+    try {
+      await fill(found)
+      return (await this.commit([found]))[0]
+    } finally {
+      this.forget(found)
+    }
+  }
+
+  /**
+   * The region of that name, which must be whole. Rejects with KeepError 'absent' if there is none, and 'unfinished' if
+   * its last writer has ended before the commit.
+   */
+  async attach(name: string, options: AttachOptions = {}): Promise<Region> {
+    const signal = signalOf('attach', options, ['version'])
+    const found = await this.find({ name, purpose: 'read', version: options.version, signal })
+    if (found.kind === 'lease') throw new KeepError(`attach: the keeper has no region ${describe(name)}`, 'absent')
+    return this.attached(name, found)
+  }
+
+  /**
+   * Begins to fill a region, which is committed with others by `commit`. Rejects with KeepError 'ready' contents there
+   * are: `attach` them.
+   */
+  async begin(name: string, options: RegionOptions): Promise<Filling> {
+    const found = await this.foundOrBegun('begin', name, options)
+    if (!(found instanceof Region)) return found
+    found.close()
+    throw new PoolError(
+      `begin: region ${name} is there in version '${found.version}'; attach it, or name another version`,
+    )
+  }
+
+  /**
+   * Makes regions visible to all processes: all, or none. It waits for the work of this thread's streams first; other
+   * threads that fill must have finished. Rejects with KeepError, and the regions are abandoned then.
+   */
+  async commit(regions: readonly Filling[]): Promise<Region[]> {
+    this.checkFillings(regions)
+    const filled: ReturnType<Filling['finish']>[] = []
+    try {
+      await this.device.finished()
+      for (const filling of regions) filled.push(filling.finish())
+      await this.client.commit(filled)
+    } catch (error) {
+      for (const filling of regions) this.forget(filling)
+      throw error
+    } finally {
+      for (const { pieces } of filled) for (const { descriptor } of pieces) closeDescriptor(descriptor)
+    }
+    return regions.map(filling => {
+      this.fillings.delete(filling)
+      return this.remembered(Region.filled(this.client, filling))
+    })
+  }
+
+  /** All regions that the keeper has, of all devices. */
+  list(): Promise<RegionInfo[]> {
+    return this.client.list()
+  }
+
+  /**
+   * Drops a region: its memory goes with its last reader. With `force`, a filling by another process is ended, too.
+   * Rejects with KeepError 'absent' if there is none.
+   */
+  async drop(name: string, options: { readonly force?: boolean } = {}): Promise<void> {
+    checkOptionNames('drop', options, ['force'])
+    await this.client.drop(name, options)
+  }
+
+  /** Drops regions without readers that the rule names; returns them. */
+  prune(rule: PruneRule): Promise<RegionInfo[]> {
+    checkOptionNames('prune', rule, ['unusedMs', 'unfinished', 'name', 'all'])
+    return this.client.prune(rule)
+  }
+
+  /** Calls `listener` for each change of a region, until the result is disposed. */
+  watch(listener: (event: KeepEvent) => void): Disposable {
+    return this.client.watch(listener)
+  }
+
+  /** Abandons what is being filled, closes its regions, and ends the connection. A second close does nothing. */
+  close(): void {
+    for (const filling of this.fillings) this.forget(filling)
+    for (const region of this.regions) region.close()
+    this.regions.clear()
+    this.client.close()
+  }
+
+  /** `close()` at the end of a `using` block. */
+  [Symbol.dispose](): void {
+    this.close()
+  }
+
+  private async foundOrBegun(call: string, name: string, options: RegionOptions): Promise<Region | Filling> {
+    const signal = signalOf(call, options, REGION_OPTIONS)
+    const { version = '', labels, ifFull = 'fail' } = options
+    const bytes = bytesOf(options.bytes, `${call}: bytes`, this.device.context)
+    if (!IF_FULL.includes(ifFull)) {
+      throw new OutOfRangeError(`${call}: ifFull must be one of ${IF_FULL.join(', ')}, not ${describe(ifFull)}`)
+    }
+    const found = await this.find({ name, version, purpose: 'fill', bytes, labels, ifFull, signal })
+    if (found.kind === 'lease') return this.begun({ name, version, generation: found.generation }, bytes)
+    const region = this.attached(name, found)
+    if (found.bytes === bytes) return region
+    region.close()
+    throw new KeepError(
+      `${call}: region ${name} has ${formatBytes(found.bytes)} in version '${version}', not ${formatBytes(bytes)}; name another version`,
+      'size',
+    )
+  }
+
+  private find(request: Omit<FindRequest, 'device'>): Promise<Found> {
+    const { totalBytes, simulated, properties } = this.device
+    return this.client.find({ ...request, device: { uuid: properties.uuid, totalBytes, simulated } })
+  }
+
+  private begun(region: { name: string; version: string; generation: number }, bytes: number): Filling {
+    try {
+      const filling = Filling.open(this.device, this.client, region, bytes, this.granuleBytes)
+      this.fillings.add(filling)
+      return filling
+    } catch (error) {
+      this.client.abandon(region.generation).catch(() => {}) // the first error is the one that helps
+      throw error
+    }
+  }
+
+  private attached(name: string, found: Extract<Found, { kind: 'ready' }>): Region {
+    return this.remembered(Region.attached(this.device, this.client, name, found, this.granuleBytes))
+  }
+
+  private remembered(region: Region): Region {
+    for (const other of this.regions) if (other.closed) this.regions.delete(other)
+    this.regions.add(region)
+    return region
+  }
+
+  /** Abandons a filling unless it is committed. */
+  private forget(filling: Filling): void {
+    this.fillings.delete(filling)
+    filling[Symbol.dispose]()
+  }
+
+  private checkFillings(regions: readonly Filling[]): void {
+    for (const filling of regions) {
+      if (!(filling instanceof Filling)) {
+        throw new WrongTypeError(`commit: regions must come from begin, not ${describe(filling)}`)
+      }
+      filling.checkOpen('commit')
+      if (!this.fillings.has(filling))
+        throw new PoolError('commit: the region was begun with another keep; commit it there')
+    }
+    if (new Set(regions).size < regions.length) throw new OutOfRangeError('commit: a region is named twice')
+  }
+}

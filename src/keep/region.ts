@@ -1,0 +1,119 @@
+import { formatBytes } from '../core/base/bytes.js'
+import { disposeOf } from '../core/base/disposal.js'
+import { CudaError, KeepError } from '../core/base/errors.js'
+import { showAsText } from '../core/base/readable.js'
+import type { Device } from '../core/device/device.js'
+import { RESULT } from '../core/driver/constants.js'
+import type { KeeperClient } from '../core/keeper/client.js'
+import type { Found } from '../core/keeper/receiving.js'
+import { closeDescriptor } from '../core/libraries/system-calls.js'
+import { DeviceArray, type TypedArrayConstructor, type TypedArrayOf } from '../core/pool/array.js'
+import { Directory, type KeptArray } from './directory.js'
+import { type Filling, mapped } from './filling.js'
+import type { RegionBuffer } from './region-buffer.js'
+
+/** A region that is whole: device memory that outlives this process, read-only in all processes. */
+export class Region implements Disposable {
+  private constructor(
+    private readonly client: KeeperClient,
+    readonly name: string,
+    /** the version of the contents, as their writer named it */
+    readonly version: string,
+    /** counts up with each commit of the keeper */
+    readonly generation: number,
+    /** whether this call has filled it */
+    readonly created: boolean,
+    /** the memory; closing the region unmaps it */
+    readonly buffer: RegionBuffer,
+    private readonly directory: Directory,
+  ) {}
+
+  /**
+   * Of what this process has committed.
+   * @internal
+   */
+  static filled(client: KeeperClient, filling: Filling): Region {
+    const { name, version, generation, directory } = filling
+    return new Region(client, name, version, generation, true, filling.sealed(), directory)
+  }
+
+  /**
+   * Maps what the keeper has passed, and closes the descriptors. Throws KeepError 'lost' if the memory is gone.
+   * @internal
+   */
+  static attached(
+    device: Device,
+    client: KeeperClient,
+    name: string,
+    found: Extract<Found, { kind: 'ready' }>,
+    granuleBytes: number,
+  ): Region {
+    const { generation, version, bytes, pieces } = found
+    try {
+      const directory = Directory.decoded(found.directory, bytes, name)
+      const [, buffer] = mapped(device, name, bytes, granuleBytes, pieces)
+      buffer.seal()
+      return new Region(client, name, version, generation, false, buffer, directory)
+    } catch (error) {
+      const isLost = error instanceof CudaError && error.result === RESULT.CUDA_ERROR_INVALID_VALUE
+      const told = isLost ? client.lost(generation) : client.release(generation)
+      told.catch(() => {}) // the end of the connection tells the keeper, too
+      if (!isLost) throw error
+      throw new KeepError(
+        `the memory of region ${name} is gone: the device was reset, or is another one; have it filled anew (${error.message})`,
+        'lost',
+        { cause: error },
+      )
+    } finally {
+      for (const { descriptor } of pieces) closeDescriptor(descriptor)
+    }
+  }
+
+  /** The named arrays, in the order in which they were filled. */
+  get arrays(): readonly KeptArray[] {
+    return this.directory.arrays
+  }
+
+  /**
+   * The array of that name, read-only. Throws RangeError for an unknown name, TypeError for another type than it has,
+   * and PoolError after the region was closed.
+   */
+  array<C extends TypedArrayConstructor>(name: string, type: C): DeviceArray<TypedArrayOf<C>> {
+    const { byteOffset, length } = this.directory.find(name, type?.name)
+    return DeviceArray.over(this.buffer, type, byteOffset, length, 'array')
+  }
+
+  /** True after `close`, and after its device was closed. */
+  get closed(): boolean {
+    return this.buffer.freed
+  }
+
+  /**
+   * Unmaps the region here once the work submitted until now is complete; the host does not wait. The keeper keeps it.
+   * A second close does nothing.
+   */
+  close(): void {
+    if (this.closed) return
+    this.buffer.unmap()
+    this.client.release(this.generation).catch(() => {}) // the end of the connection tells the keeper, too
+  }
+
+  /** `close()` at the end of a `using` block. Where that throws, this warns. */
+  [Symbol.dispose](): void {
+    disposeOf(this, () => this.close())
+  }
+
+  /** One line for people, such as `Region { weights 'v1', 8 GiB, open }`; console.log shows it. */
+  toString(): string {
+    const state = this.closed ? 'closed' : `${formatBytes(this.buffer.byteLength)}, open`
+    return `Region { ${this.name} '${this.version}', ${state} }`
+  }
+
+  /** The plain values that JSON.stringify writes. */
+  toJSON(): object {
+    const { name, version, generation, created, closed } = this
+    return { name, version, generation, created, closed, arrays: this.arrays }
+  }
+}
+
+showAsText(Region)
