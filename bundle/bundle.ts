@@ -1,13 +1,13 @@
 // Bundles the compiler's output in dist/src into few files: importing hundreds takes several times as long. All entry
-// points share the files of their common code, so that a process has each module once. The command line and the keeper
-// are one file each: they run in a process of few descriptors, and Node opens all files that a module imports at once.
+// points and the command line share the files of their common code, so that a process has each module once.
 
 import { readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { type BuildOptions, build, type Plugin, transformSync } from 'esbuild'
+import { type BuildOptions, build } from 'esbuild'
 import { chunkNames, HASHED_NAMES, withNames } from './chunk-names.js'
-import { END, sharedFiles } from './shared-files.js'
+import { importsInTurn } from './imports-in-turn.js'
+import { sharedFiles } from './shared-files.js'
 
 const ROOT = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
 const SOURCE = join(ROOT, 'dist', 'src')
@@ -16,8 +16,6 @@ const LIB = join(ROOT, 'dist', 'lib')
 const OPENED = 'core/device/pool-server-thread.js'
 /** The first imports the others when they are to run. */
 const COMMAND_LINE = ['cli/main.js', 'cli/program.js', 'cli/keep/run-keeper.js']
-const isApart = (importer: string, path: string) =>
-  COMMAND_LINE.includes(relative(SOURCE, join(dirname(importer), path)))
 const OPTIONS = {
   outbase: SOURCE,
   outdir: LIB,
@@ -37,11 +35,11 @@ interface PackageJson {
   readonly exports: Record<string, string | { readonly types: string }>
 }
 
-/** The entry points of the package, below dist/src. */
+/** The entry points of the package and of its command line, below dist/src. */
 function entries(): string[] {
   const { exports } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as PackageJson
   const exported = Object.values(exports).flatMap(entry => (typeof entry === 'string' ? [] : [entry.types]))
-  return [...exported.map(types => types.replace(/^\.\/dist\/src\/(.*)\.d\.ts$/, '$1.js')), OPENED]
+  return [...exported.map(types => types.replace(/^\.\/dist\/src\/(.*)\.d\.ts$/, '$1.js')), OPENED, ...COMMAND_LINE]
 }
 
 /** The bundles by path below dist/lib. Entry points lie where they lie below dist/src. */
@@ -54,42 +52,15 @@ export async function bundled(): Promise<Map<string, string>> {
     chunkNames: HASHED_NAMES,
     metafile: true,
   })
-  const commandLine = await build({
-    ...OPTIONS,
-    entryPoints: COMMAND_LINE.map(path => join(SOURCE, path)),
-    plugins: [IMPORTED_AT_ONCE],
-  })
   const variables = variableNames()
   const names = chunkNames(library.metafile)
-  return new Map(
-    [...library.outputFiles, ...commandLine.outputFiles].map(({ path, text }) => {
-      const name = withNames(relative(LIB, path), names)
-      const code = withConstants(withClasses(withNames(withoutComments(text), names)), variables)
-      return [name, COMMAND_LINE.includes(name) ? withoutSpace(code) : code]
+  const files = new Map(
+    library.outputFiles.map(({ path, text }) => {
+      const code = withNames(withoutComments(text), names)
+      return [withNames(relative(LIB, path), names), withConstants(withClasses(code), variables)]
     }),
   )
-}
-
-/** Makes imports of modules that run later imports at the start. Otherwise esbuild makes variables of all constants. */
-const IMPORTED_AT_ONCE: Plugin = {
-  name: 'imported at once',
-  setup({ onLoad, onResolve }) {
-    onResolve({ filter: /./ }, ({ kind, importer, path }) =>
-      kind === 'dynamic-import' && isApart(importer, path) ? { path, external: true } : undefined,
-    )
-    onLoad({ filter: /\.js$/ }, ({ path }) => {
-      const imports: string[] = []
-      const code = readFileSync(path, 'utf8').replaceAll(
-        /\bimport\('(\.[^']+)'\)/g,
-        (code: string, specifier: string) => {
-          if (isApart(path, specifier)) return code
-          imports.push(`import * as later${imports.length} from '${specifier}'\n`)
-          return `Promise.resolve(later${imports.length - 1})`
-        },
-      )
-      return imports.length === 0 ? undefined : { contents: code.replace(END, imports.join('')) }
-    })
-  },
+  return files.set(COMMAND_LINE[0], importsInTurn(COMMAND_LINE[0], files))
 }
 
 /**
@@ -118,11 +89,6 @@ function withConstants(code: string, variables: Set<string>): string {
     variables.has(name) || variables.has(name + digits) ? declaration : `const ${name}${digits} = `,
   )
   return named.replaceAll(/^var (?=[[{])/gm, 'const ')
-}
-
-/** Code for a file that no program imports, so that nobody's editor shows it. */
-function withoutSpace(code: string): string {
-  return transformSync(code, { minifyWhitespace: true, format: 'esm', charset: 'utf8' }).code
 }
 
 /** Code without the comments that esbuild leaves at the members of classes. The declarations have them, too. */

@@ -9,14 +9,23 @@ import type { Plugin } from 'esbuild'
 const MAIN = 'index.js'
 const BASE = 'core/base'
 /** Entry points that need no pools get `BASE` only. */
-const WITHOUT_POOLS = ['entries/report.js', 'entries/processes.js', 'entries/simulated.js']
+const WITHOUT_POOLS = ['entries/report.js', 'entries/simulated.js', 'cli/main.js', 'cli/keep/run-keeper.js']
 /** Entry points that get nothing more: they import the rest later, or hold types only. */
 const AS_THEY_ARE = ['entries/driver.js']
+/** What entry points get besides, since files of a few modules would be made otherwise. */
+const MORE: Readonly<Record<string, readonly string[]>> = {
+  'cli/program.js': ['entries/live.js'],
+  'cli/keep/run-keeper.js': ['core/keeper/client.js'],
+}
 /** Modules that are imported later, by code that has what the main entry point has. */
 const LATER = ['live/serve-all.js', 'core/pool/shared/pool-server-loop.js']
+/** The file whose later imports become imports at the start: a command loads all of the command line. */
+const AT_ONCE = 'cli/program.js'
+/** But this file has an entry of its own. */
+const APART = './keep/run-keeper.js'
 const OF_TESTS = /\.(test|suite|fixture|worker)\.js$/
 /** Where the imports are added. */
-export const END = /(?=^\/\/# sourceMappingURL)/m
+const END = /(?=^\/\/# sourceMappingURL)/m
 
 /** `source` is the folder of the compiler's output, and the entry points lie in it. */
 export function sharedFiles(source: string, entries: readonly string[]): Plugin {
@@ -26,9 +35,14 @@ export function sharedFiles(source: string, entries: readonly string[]): Plugin 
   const ofMain = [...read(MAIN).matchAll(/ from '(\.[^']+)'/g)].map(([, path]) => path)
   const withBase = imports(base.map(name => join(BASE, name)))
   const withMain = withBase + imports(ofMain)
-  const addedTo = (entry: string) => (WITHOUT_POOLS.includes(entry) ? withBase : withMain)
+  const addedTo = (entry: string) => (WITHOUT_POOLS.includes(entry) ? withBase : withMain) + imports(MORE[entry] ?? [])
   const grown = [...entries, ...LATER].filter(entry => !AS_THEY_ARE.includes(entry))
-  const contents = new Map(grown.map(entry => [join(source, entry), read(entry).replace(END, addedTo(entry))]))
+  const contents = new Map(
+    grown.map(entry => {
+      const code = entry === AT_ONCE ? importedAtOnce(read(entry)) : read(entry)
+      return [join(source, entry), code.replace(END, addedTo(entry))]
+    }),
+  )
   return {
     name: 'shared files',
     setup({ onLoad }) {
@@ -38,4 +52,15 @@ export function sharedFiles(source: string, entries: readonly string[]): Plugin 
       })
     },
   }
+}
+
+/** Code whose later imports are imports at the start. Otherwise each of them would make files of its own. */
+function importedAtOnce(code: string): string {
+  const imports: string[] = []
+  const text = code.replaceAll(/\bimport\('(\.[^']+)'\)/g, (later: string, specifier: string) => {
+    if (specifier === APART) return later
+    imports.push(`import * as later${imports.length} from '${specifier}'\n`)
+    return `Promise.resolve(later${imports.length - 1})`
+  })
+  return text.replace(END, imports.join(''))
 }

@@ -3,8 +3,7 @@
 import { pathToFileURL } from 'node:url'
 
 /** The file with this module, seen from the root of the package: the compiler's, or a bundle of the package. */
-const RUNNING =
-  /\/dist\/(?:src\/core\/base\/package-root|lib\/(?:core(?:-[a-z-]+)?|cli\/(?:program|keep\/run-keeper)))\.js$/
+const RUNNING = /\/dist\/(?:src\/core\/base\/package-root|lib\/core-base)\.js$/
 
 /** The URL of the running file: this module, or a bundle that contains it. A CommonJS bundle has no import.meta. */
 export function runningFile(): string {
