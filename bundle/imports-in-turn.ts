@@ -1,12 +1,12 @@
-// Node opens all files that a module imports at once. The command line also runs in a process of few descriptors, so its
-// first file imports one file after the other.
+// Node opens all files that a module imports at once. The command line also runs in a process of few descriptors, so
+// its first file imports one file after the other.
 
 import { dirname, join, relative } from 'node:path'
 
 const STATIC = /^(?:import|export|\}) .*?from "(\.[^"]+)";$|^import "(\.[^"]+)";$/gm
 const LATER = /\bimport\("(\.[^"]+)"\)/g
 
-/** The code of a file that imports others later: what they import comes before them, one file at a time. */
+/** The code of a file that imports others later: the imports of these come before them, one file at a time. */
 export function importsInTurn(file: string, files: ReadonlyMap<string, string>): string {
   const code = files.get(file)!
   const inTurn = code.replaceAll(LATER, (_, specifier: string) => {

@@ -12,7 +12,7 @@ const BASE = 'core/base'
 const WITHOUT_POOLS = ['entries/report.js', 'entries/simulated.js', 'cli/main.js', 'cli/keep/run-keeper.js']
 /** Entry points that get nothing more: they import the rest later, or hold types only. */
 const AS_THEY_ARE = ['entries/driver.js']
-/** What entry points get besides, since files of a few modules would be made otherwise. */
+/** Further imports of entry points, against files with few modules. */
 const MORE: Readonly<Record<string, readonly string[]>> = {
   'cli/program.js': ['entries/live.js'],
   'cli/keep/run-keeper.js': ['core/keeper/client.js'],

@@ -2,12 +2,21 @@
 
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
-import { readFileSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
 export const ROOT = fileURLToPath(new URL('../..', import.meta.url))
-export const ENV = { PATH: process.env['PATH'], CUDA_MEMPOOL_DEVICE: 'simulated', CUDA_VISIBLE_DEVICES: '-1' }
+/** The folder of sockets, apart from those of other programs of this user. */
+const SOCKETS = mkdtempSync(join(tmpdir(), 'cuda-mempool-sockets-'))
+process.on('exit', () => rmSync(SOCKETS, { recursive: true }))
+export const ENV = {
+  PATH: process.env['PATH'],
+  XDG_RUNTIME_DIR: SOCKETS,
+  CUDA_MEMPOOL_DEVICE: 'simulated',
+  CUDA_VISIBLE_DEVICES: '-1',
+}
 
 export const read = (path: string) => readFileSync(join(ROOT, path), 'utf8')
 

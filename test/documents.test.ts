@@ -2,10 +2,11 @@
 // Programs run on the simulated device, also on a host with a GPU.
 
 import assert from 'node:assert/strict'
-import { execFileSync } from 'node:child_process'
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
-import { after, describe, test } from 'node:test'
+import { after, before, describe, test } from 'node:test'
 import * as errors from '../src/core/base/errors.js'
 import { CLASSES, classOf, UNIT_BYTES } from '../src/core/heap/size-classes.js'
 import { parsePoolOptions } from '../src/core/pool/caching/options.js'
@@ -13,7 +14,7 @@ import { SimulatedDriver } from '../src/entries/simulated.js'
 import { MiB, openDevice } from '../src/index.js'
 import type { DeviceReport } from '../src/recordings/report/device-text.js'
 import { POLICIES } from '../src/recordings/trace/replay-result.js'
-import { blocks, node, ROOT, read, runAll } from './documents.fixture.js'
+import { blocks, ENV, node, ROOT, read, runAll } from './documents.fixture.js'
 
 const json = (path: string) => JSON.parse(read(path))
 const README = read('README.md')
@@ -131,7 +132,17 @@ describe('links', () => {
 describe('programs', () => {
   // Inside the package, so that 'cuda-mempool' is this build; the build is ignored, and so is this.
   const folder = mkdtempSync(join(ROOT, 'dist', 'documents-'))
-  after(() => rmSync(folder, { recursive: true }))
+  let keeper: ChildProcess
+  before(async () => {
+    const words = [join(ROOT, 'dist/src/cli/main.js'), 'keep']
+    keeper = spawn(process.execPath, words, { env: ENV, stdio: ['ignore', 'pipe', 'inherit'] })
+    await once(keeper.stdout!, 'data')
+  })
+  after(async () => {
+    keeper.kill()
+    await once(keeper, 'exit')
+    rmSync(folder, { recursive: true })
+  })
   /** Programs of the documents but the recipes, which are examples; fragments import nothing and do not run. */
   const typescript = DOCUMENTS.filter(document => !document.startsWith('docs/recipes/')).flatMap(document =>
     blocks(read(document), 'ts')
@@ -152,6 +163,7 @@ describe('programs', () => {
     'docs/graphs.md 0': /^5\n$/,
     'docs/in-kernel.md 0': /^Float32Array\(3\) \[ 11, 22, 33 \]\n$/,
     'docs/in-kernel.md 1': /^112\n$/,
+    'docs/keep.md 0': /^true Float32Array\(3\) \[ 1, 2, 3 \]\n$/,
     'docs/pools.md 0': new RegExp(`^${400 * MiB} null\n$`),
     'docs/recordings.md 0': /^8 MiB reserved, 0 requests failed\n$/,
     'docs/report.md 0': /^<!doctype html>\n$/,

@@ -7,6 +7,7 @@ import { listed } from '../core/base/readable.js'
 
 /** An array of a region. */
 export interface KeptArray {
+  /** as given to `put` or `place` */
   readonly name: string
   /** the typed array's name, such as 'Float32Array' */
   readonly type: string

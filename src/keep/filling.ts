@@ -13,7 +13,7 @@ import { Directory } from './directory.js'
 import { KeptRange } from './kept-range.js'
 import { RegionBuffer } from './region-buffer.js'
 
-/** A region that this process fills, and nobody else sees yet. Disposed without a commit, it is abandoned. */
+/** A region that this process fills, and no other process sees yet. Disposed without a commit, it is abandoned. */
 export class Filling implements Disposable {
   /** Hands out the region's memory, from its start on. `place` and `put` take theirs from it, under a name. */
   readonly arena: ArenaPool
@@ -86,8 +86,8 @@ export class Filling implements Disposable {
   }
 
   /**
-   * Ends the filling: nobody writes from now on. All work on the memory must be complete. The caller closes the
-   * descriptors.
+   * Ends the filling: the contents are fixed from now on. All work on the memory must be complete. The caller closes
+   * the descriptors.
    * @internal
    */
   finish(): { generation: number; pieces: PieceOf[]; directory: Uint8Array; bytes: number } {

@@ -7,6 +7,7 @@ import { type ByteSize, bytesOf } from '../core/base/byte-size.js'
 import { describe, formatBytes } from '../core/base/bytes.js'
 import { KeepError, PoolError } from '../core/base/errors.js'
 import { checkOptionNames } from '../core/base/option-names.js'
+import { showAsText } from '../core/base/readable.js'
 import { Device } from '../core/device/device.js'
 import { type FindRequest, KeeperClient } from '../core/keeper/client.js'
 import type { Found } from '../core/keeper/receiving.js'
@@ -16,8 +17,6 @@ import { signalOf, type WaitOptions } from '../core/order/wait-options.js'
 import { shareableGranule } from '../core/pool/mapped/interprocess-buffer.js'
 import { Filling } from './filling.js'
 import { Region } from './region.js'
-
-export type { Filling, IfFull, KeepEvent, PruneRule, Region, RegionInfo }
 
 /** Options of `openKeep`. */
 export interface KeepOptions extends WaitOptions {
@@ -66,6 +65,7 @@ export async function openKeep(device: Device, options: KeepOptions = {}): Promi
 export class Keep implements Disposable {
   private readonly regions = new Set<Region>()
   private readonly fillings = new Set<Filling>()
+  private isClosed = false
 
   /** @internal */
   constructor(
@@ -75,7 +75,7 @@ export class Keep implements Disposable {
   ) {}
 
   /**
-   * The region of that name and version. If there is none, `fill` makes its contents: one process does, and the others
+   * The region of that name and version. The first process to ask for it makes its contents by `fill`, and the others
    * wait for it. If `fill` throws, nothing is kept, the next in line fills it, and the call rejects with its error.
    * Rejects with KeepError, with OutOfMemoryError if the device has no room, and with the reason of `signal`.
    */
@@ -92,8 +92,8 @@ export class Keep implements Disposable {
   }
 
   /**
-   * The region of that name, which must be whole. Rejects with KeepError 'absent' if there is none, and 'unfinished' if
-   * its last writer has ended before the commit.
+   * The region of that name, which must be whole. Rejects with KeepError 'absent' for an unknown region, and
+   * 'unfinished' if its last writer has ended before the commit.
    */
   async attach(name: string, options: AttachOptions = {}): Promise<Region> {
     const signal = signalOf('attach', options, ['version'])
@@ -103,8 +103,8 @@ export class Keep implements Disposable {
   }
 
   /**
-   * Begins to fill a region, which is committed with others by `commit`. Rejects with KeepError 'ready' contents there
-   * are: `attach` them.
+   * Begins to fill a region, which is committed with others by `commit`. Rejects with PoolError if the region is whole
+   * already.
    */
   async begin(name: string, options: RegionOptions): Promise<Filling> {
     const found = await this.foundOrBegun('begin', name, options)
@@ -145,7 +145,7 @@ export class Keep implements Disposable {
 
   /**
    * Drops a region: its memory goes with its last reader. With `force`, a filling by another process is ended, too.
-   * Rejects with KeepError 'absent' if there is none.
+   * Rejects with KeepError 'absent' for an unknown region.
    */
   async drop(name: string, options: { readonly force?: boolean } = {}): Promise<void> {
     checkOptionNames('drop', options, ['force'])
@@ -169,11 +169,24 @@ export class Keep implements Disposable {
     for (const region of this.regions) region.close()
     this.regions.clear()
     this.client.close()
+    this.isClosed = true
   }
 
   /** `close()` at the end of a `using` block. */
   [Symbol.dispose](): void {
     this.close()
+  }
+
+  /** One line for people, such as `Keep { 2 regions, 1 being filled }`; console.log shows it. */
+  toString(): string {
+    const { regions, filling, closed } = this.toJSON()
+    return `Keep { ${closed ? 'closed' : `${regions} regions, ${filling} being filled`} }`
+  }
+
+  /** The plain values that JSON.stringify writes. */
+  toJSON(): { regions: number; filling: number; closed: boolean } {
+    const open = [...this.regions].filter(region => !region.closed)
+    return { regions: open.length, filling: this.fillings.size, closed: this.isClosed }
   }
 
   private async foundOrBegun(call: string, name: string, options: RegionOptions): Promise<Region | Filling> {
@@ -205,7 +218,7 @@ export class Keep implements Disposable {
       this.fillings.add(filling)
       return filling
     } catch (error) {
-      this.client.abandon(region.generation).catch(() => {}) // the first error is the one that helps
+      this.client.abandon(region.generation).catch(() => {}) // the first error helps more
       throw error
     }
   }
@@ -238,3 +251,5 @@ export class Keep implements Disposable {
     if (new Set(regions).size < regions.length) throw new OutOfRangeError('commit: a region is named twice')
   }
 }
+
+showAsText(Keep)

@@ -29,7 +29,7 @@ export class Region implements Disposable {
   ) {}
 
   /**
-   * Of what this process has committed.
+   * The region that this process has committed.
    * @internal
    */
   static filled(client: KeeperClient, filling: Filling): Region {

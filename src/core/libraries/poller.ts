@@ -13,7 +13,7 @@ const ENTRY_BYTES = 8
 const FIRST_ENTRIES = 64
 const NO_LIMIT = -1
 
-/** What a descriptor is ready for. An ended connection is ready to be read. */
+/** A descriptor that can be read or written without waiting. An ended connection is ready to be read. */
 export interface Ready {
   readonly descriptor: number
   readonly readable: boolean

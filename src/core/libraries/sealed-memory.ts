@@ -1,5 +1,5 @@
-// Files in memory that can no longer be changed: memfds with all seals. A process reads what another one made without
-// the risk that it changes or shrinks meanwhile.
+// Files in memory that can no longer be changed: memfds with all seals. A process reads the file of another process
+// without the risk that it changes or shrinks meanwhile.
 
 import { fstatSync, readSync, writeSync } from 'node:fs'
 import { DescriptorError } from '../base/errors.js'
