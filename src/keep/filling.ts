@@ -1,7 +1,9 @@
 // A region that is being filled. Its memory is this process's alone until the commit: if the process ends before, the
 // memory goes with it, and the keeper never had a half-filled region.
 
+import { formatBytes } from '../core/base/bytes.js'
 import { PoolError } from '../core/base/errors.js'
+import { showAsText } from '../core/base/readable.js'
 import type { Device } from '../core/device/device.js'
 import type { KeeperClient } from '../core/keeper/client.js'
 import type { PieceOf } from '../core/keeper/region.js'
@@ -76,6 +78,17 @@ export class Filling implements Disposable {
     this.client.abandon(this.generation).catch(() => {}) // the end of the connection tells the keeper, too
   }
 
+  /** One line for people, such as `Filling { weights 'v1', 8 GiB, open }`; console.log shows it. */
+  toString(): string {
+    return `Filling { ${this.name} '${this.version}', ${formatBytes(this.buffer.byteLength)}, ${this.state} }`
+  }
+
+  /** The plain values that JSON.stringify writes. */
+  toJSON(): object {
+    const { name, version, generation, state, buffer } = this
+    return { name, version, generation, state, bytes: buffer.byteLength, arrays: this.directory.arrays }
+  }
+
   /**
    * Throws PoolError, in the name of `call`, for a region that was committed or abandoned.
    * @internal
@@ -116,6 +129,8 @@ export class Filling implements Disposable {
     return array
   }
 }
+
+showAsText(Filling)
 
 /**
  * Memory of a region: new, or of the pieces that the keeper passed. Throws OutOfMemoryError or CudaError, and has then

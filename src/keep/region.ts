@@ -16,6 +16,7 @@ import type { RegionBuffer } from './region-buffer.js'
 export class Region implements Disposable {
   private constructor(
     private readonly client: KeeperClient,
+    /** as its writer named it */
     readonly name: string,
     /** the version of the contents, as their writer named it */
     readonly version: string,

@@ -76,12 +76,16 @@ export class Keeper {
   /** Serves until `end` is called. */
   async run(): Promise<void> {
     while (!this.isEnding) {
-      for (const { descriptor, readable, writable } of await this.poller.wait()) {
+      const ready = await this.poller.wait()
+      // A client that learnt of the end of a process must not see it in an answer: ended ones come first.
+      ready.sort((one, other) => Number(other.ended) - Number(one.ended))
+      for (const { descriptor, readable, writable, ended } of ready) {
         const channel = this.channels.get(descriptor)
         if (this.heir !== null && channel !== this.heir) continue
         if (channel === undefined) this.accept()
         else if (writable) channel.flush()
         if (channel !== undefined && readable) this.serve(channel)
+        if (ended) this.endGone()
       }
       this.settle()
     }

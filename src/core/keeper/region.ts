@@ -5,14 +5,19 @@ export type RegionState = 'filling' | 'committing' | 'ready' | 'retired' | 'unfi
 
 /** A generation of kept memory. Times are milliseconds since 1970. */
 export interface RegionInfo {
+  /** as its writer named it */
   readonly name: string
+  /** of the contents, as their writer named it */
   readonly version: string
+  /** a number of its own for each filling, which counts up */
   readonly generation: number
+  /** its state now */
   readonly state: RegionState
   /** device memory; before the commit the size that its writer asked for */
   readonly bytes: number
   /** UUID of the device */
   readonly device: string
+  /** as its writer gave them */
   readonly labels: Readonly<Record<string, string>>
   /** ids of the processes that have it attached, the writer's too; 0 for a process of another PID namespace */
   readonly readers: readonly number[]
@@ -20,6 +25,7 @@ export interface RegionInfo {
   readonly writer: number
   /** its last attach or release */
   readonly lastUse: number
+  /** when its filling began */
   readonly created: number
 }
 
@@ -42,6 +48,7 @@ export interface PruneRule {
   readonly unusedMs?: number
   /** also forget that writers ended early; alone, no region is dropped */
   readonly unfinished?: boolean
+  /** of this name */
   readonly name?: string
   /** without another condition: all of them, and forget that writers ended early */
   readonly all?: boolean
@@ -49,9 +56,13 @@ export interface PruneRule {
 
 /** A change of a generation. */
 export interface KeepEvent {
+  /** its new state; 'lost' if its device was reset */
   readonly kind: 'leased' | 'ready' | 'retired' | 'gone' | 'unfinished' | 'lost'
+  /** the region's name */
   readonly name: string
+  /** the version of its contents */
   readonly version: string
+  /** the number of its filling */
   readonly generation: number
 }
 

@@ -8,6 +8,7 @@ const EFD_CLOEXEC = 0x80000
 const EFD_NONBLOCK = 0x800
 const POLLIN = 0x1
 const POLLOUT = 0x4
+const POLLHUP = 0x10
 // struct pollfd: descriptor, events, events that came
 const ENTRY_BYTES = 8
 const FIRST_ENTRIES = 64
@@ -18,6 +19,8 @@ export interface Ready {
   readonly descriptor: number
   readonly readable: boolean
   readonly writable: boolean
+  /** whether the other end has closed; something unread may be left */
+  readonly ended: boolean
 }
 
 /** A set of descriptors, and the wait for them. */
@@ -73,6 +76,7 @@ export class Poller {
           descriptor: this.descriptors[place],
           readable: (came & ~POLLOUT) !== 0,
           writable: (came & POLLOUT) !== 0,
+          ended: (came & POLLHUP) !== 0,
         })
     }
     return ready
