@@ -33,6 +33,7 @@ const LEFT_OUT = [
   'compiler',
   'debug-pool',
   'descriptor-passing',
+  'device-users',
   'file-contents',
   'file-locks',
   'growable-buffer',

@@ -1,6 +1,6 @@
 // cuda-mempool/profiling: ranges and names for profilers, and the types of reports of pools and errors.
 
-export type { Fault, FaultSites, OutOfMemoryFigures, StreamMemory } from '../core/base/errors.js'
+export type { DeviceProcess, Fault, FaultSites, OutOfMemoryFigures, StreamMemory } from '../core/base/errors.js'
 export { type Nvtx, type NvtxRange, openNvtx } from '../core/libraries/nvtx.js'
 export type { LiveBlock } from '../core/pool/caching/reserving-pool.js'
 export type { PoolSnapshot, SnapshotBlock } from '../core/pool/caching/snapshot.js'

@@ -270,6 +270,16 @@ export interface OutOfMemoryFigures {
   readonly heldElsewhereBytes?: number
 }
 
+/** A process that uses a device. */
+export interface DeviceProcess {
+  /** its process id */
+  readonly pid: number
+  /** the name of its program, as the system has it; null if that cannot be read */
+  readonly name: string | null
+  /** bytes of the device's memory that it holds; null if NVML does not tell them */
+  readonly bytes: number | null
+}
+
 /** Memory in a pool that one stream used last. */
 export interface StreamMemory {
   /** the driver's handle; null for a closed stream */
@@ -304,6 +314,11 @@ export class OutOfMemoryError extends Error {
     readonly streams: readonly StreamMemory[] = [],
     /** the remedy in the message; null for a request that other kinds than caching pools could serve later */
     readonly remedy: Remedy | null = null,
+    /**
+     * the other processes that use the device, most bytes first, if the device is full; empty if the device is not, or
+     * where NVML does not tell them, as in some containers
+     */
+    readonly processes: readonly DeviceProcess[] = [],
   ) {
     super(checked(message))
     beginAtProgram(this)

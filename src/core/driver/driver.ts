@@ -11,6 +11,7 @@
 // in CUDA, calls act on the current context of the thread.
 
 import type { Bytes } from '../base/typed-arrays.js'
+import type { NvmlAnswer } from '../libraries/nvml.js'
 
 /** The shape of a launch: blocks in the grid, and threads in a block, along x, y and z. */
 export interface LaunchShape {
@@ -56,6 +57,11 @@ export interface Driver {
   readonly modelledSeconds: number | null
   /** The address of host memory in this process. Pinning affects whole pages, so other memory must keep off them. */
   hostAddress(host: ArrayBufferView): number
+  /**
+   * the processes that use a device, by NVML or by the simulated machine; null if they are not known
+   * @internal
+   */
+  usersOf?(device: number): NvmlAnswer | null
 
   cuInit(): void
   cuDriverGetVersion(): number

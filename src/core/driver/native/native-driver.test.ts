@@ -45,6 +45,10 @@ describe('the native driver', () => {
     assert.throws(() => driver.cuMemMap(256, 256, 1), { name: 'CudaError', result: RESULT.CUDA_ERROR_NOT_FOUND })
   })
 
+  test('knows no users of a device that NVML does not find', () => {
+    assert.equal(new NativeDriver(new FakeLibrary({})).usersOf(0), null)
+  })
+
   test('refuses numbers that C would change, before any call', () => {
     const library = new FakeLibrary({})
     const driver = new NativeDriver(library)

@@ -14,6 +14,7 @@
 import { OutOfRangeError } from '../../base/argument-errors.js'
 import type { Bytes } from '../../base/typed-arrays.js'
 import { exact, fileDescriptor, hostMemory, int, text, uint, within } from '../../libraries/arguments.js'
+import { askNvml, type NvmlAnswer } from '../../libraries/nvml.js'
 import {
   CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
   CU_MEM_ALLOC_GRANULARITY_MINIMUM,
@@ -26,6 +27,7 @@ import {
   RESULT,
 } from '../constants.js'
 import type { CallName, Driver, KernelArguments, LaunchShape, MemPoolProperties } from '../driver.js'
+import { uuidText } from '../uuid-text.js'
 import { BoundLibrary, NO_CONTEXT } from './bound-library.js'
 import { EarlyContext } from './early-context.js'
 import { openLibrary } from './library.js'
@@ -39,6 +41,10 @@ export class NativeDriver extends BoundLibrary implements Driver {
   /** Opens libcuda; throws NoDeviceError if the machine has no CUDA driver. No device is touched before `cuInit`. */
   static open(): NativeDriver {
     return new NativeDriver(openLibrary())
+  }
+
+  usersOf(device: number): NvmlAnswer | null {
+    return askNvml(uuidText(this.cuDeviceGetUuid(device)))
   }
 
   // Devices and contexts

@@ -2,6 +2,7 @@
 // part that keeps the state, and submits work. The file is long because it has a method for each function.
 
 import type { Bytes } from '../../base/typed-arrays.js'
+import type { NvmlAnswer } from '../../libraries/nvml.js'
 import {
   CU_EVENT_DISABLE_TIMING,
   CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
@@ -125,6 +126,17 @@ export class SimulatedCalls extends Simulation {
   /** The address of host memory in this process. */
   hostAddress(host: ArrayBufferView): number {
     return hostAddress(this.hosts.asRegistered(host))
+  }
+
+  /**
+   * The processes of the machine; null for a device of this process only.
+   * @internal
+   */
+  usersOf(device: number): NvmlAnswer | null {
+    const { machine } = this
+    if (machine === null) return null
+    const processes = this.interceptor.onSystem(() => machine.processesOn(this.device(device).ordinal))
+    return { processes, persistenceMode: null }
   }
 
   cuMemGetInfo(): { freeBytes: number; totalBytes: number } {

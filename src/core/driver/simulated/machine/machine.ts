@@ -1,7 +1,7 @@
 // One simulated machine for several processes: a folder. Its files are
 // - `machine`: its number and the memory of each device, as the first process wrote them. Its lock guards all else.
 // - `memory-FILE-DEVICE`: exportable memory. The descriptors of all processes are copies of one open file.
-// - `process-…`: the bytes of other memory that a process has on each device.
+// - `process-PID-…`: the bytes of other memory that a process has on each device.
 //
 // Each file is locked by its open file. A lock that can be taken thus tells that no process holds the file any more.
 // The process that takes it removes the file. So killed processes leave nothing. A leak is a file that stays locked.
@@ -119,6 +119,21 @@ export class Machine {
     withLock(this.guard, () => this.usedBytes())
   }
 
+  /**
+   * The processes on the machine, this one too, and their memory of a device that cannot be exported. Which processes
+   * hold exported memory is not known: its descriptors are copies of one open file.
+   */
+  processesOn(ordinal: number): { readonly pid: number; readonly bytes: number }[] {
+    const held = new Map([[process.pid, this.privateBytes[ordinal]]])
+    withLock(this.guard, () => {
+      this.forEachHeld((kind, number, _, descriptor) => {
+        if (kind !== 'process') return
+        held.set(number, (held.get(number) ?? 0) + privateBytesIn(descriptor)[ordinal])
+      })
+    })
+    return [...held].map(([pid, bytes]) => ({ pid, bytes }))
+  }
+
   /** Counts memory of one device. */
   ledgerOf(ordinal: number, refused: <T>(work: () => T) => T): Ledger {
     const { guard, capacityBytes } = this
@@ -139,23 +154,33 @@ export class Machine {
     }
   }
 
-  /** Bytes in use by device. Removes the files that no process holds. Called with the lock of the machine. */
+  /** Bytes in use by device. Called with the lock of the machine. */
   private usedBytes(): Float64Array {
     const used = this.privateBytes.slice()
+    this.forEachHeld((kind, _, ordinal, descriptor) => {
+      if (kind === 'memory') used[ordinal] += fs.fstatSync(descriptor).size
+      else if (kind === 'process') for (const [i, bytes] of privateBytesIn(descriptor).entries()) used[i] += bytes
+    })
+    return used
+  }
+
+  /**
+   * Calls `use` with each file that some process holds, and its name in parts, except this thread's own. Removes the
+   * other files. Called with the lock of the machine.
+   */
+  private forEachHeld(use: (kind: string, number: number, ordinal: number, descriptor: number) => void): void {
     for (const name of fs.readdirSync(this.folder)) {
       if (name === 'machine' || name === this.ownName) continue
       const path = join(this.folder, name)
       const descriptor = fs.openSync(path, 'r')
       try {
-        const [kind, , ordinal] = name.split('-')
+        const [kind, number, ordinal] = name.split('-')
         if (tryLock(descriptor)) fs.rmSync(path)
-        else if (kind === 'memory') used[Number(ordinal)] += fs.fstatSync(descriptor).size
-        else if (kind === 'process') for (const [i, bytes] of privateBytesIn(descriptor).entries()) used[i] += bytes
+        else use(kind, Number(number), Number(ordinal), descriptor)
       } finally {
         fs.closeSync(descriptor)
       }
     }
-    return used
   }
 
   private addPrivate(ordinal: number, bytes: number): void {

@@ -53,6 +53,10 @@ export class Peer {
     return new Peer(child)
   }
 
+  get pid(): number {
+    return this.child.pid!
+  }
+
   /** Makes a driver call there. Rejects with the name, message and result of its error. */
   call<Name extends keyof SimulatedDriver>(
     name: Name,

@@ -27,6 +27,7 @@ function openReady(): RemoteDriver {
 test('properties are read from the owning thread', () => {
   const driver = openReady()
   assert.equal(driver.simulated, true)
+  assert.equal(driver.usersOf!(0), null)
   assert.match(driver.origin, /simulated in memory, seed 1/)
   assert.equal(driver.calls.get('cuInit'), 1)
   assert.ok(driver.modelledSeconds! < 1)

@@ -45,7 +45,7 @@ const OWNER_ENDED = 'the thread that opened the simulated driver has ended: keep
 /** Connects to the driver served under `name` by the thread with the mark `owner`. */
 export function openRemote(name: string, owner: string, origin: string): RemoteDriver {
   const connection = new Connection(name, owner)
-  const names: readonly string[] = [...CALL_NAMES, ...FOR_TESTS]
+  const names: readonly string[] = [...CALL_NAMES, 'usersOf', ...FOR_TESTS]
   const forwards = Object.fromEntries(
     names.map((member): [string, Forward] => [
       member,
