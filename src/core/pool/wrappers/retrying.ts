@@ -1,7 +1,6 @@
 import { WrongTypeError } from '../../base/argument-errors.js'
 import type { ByteSize } from '../../base/byte-size.js'
 import { describe } from '../../base/bytes.js'
-import { OutOfMemoryError } from '../../base/errors.js'
 import { isUnwantedPromise } from '../../base/thrown.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
@@ -39,13 +38,8 @@ export class RetryingPool extends Wrapper {
 
   /** As of `Pool`. Throws OutOfMemoryError once the callback gives up. */
   override allocate(bytes: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): DeviceBuffer {
-    for (let attempt = 1; ; attempt++) {
-      try {
-        return super.allocate(bytes, stream, alignment)
-      } catch (error) {
-        if (!(error instanceof OutOfMemoryError) || !this.mayRetry(this.bytesOf(bytes), attempt)) throw error
-      }
-    }
+    // An error for each failure would cost more than the failure itself: only the last attempt makes one.
+    return this.tryAllocate(bytes, stream, alignment) ?? super.allocate(bytes, stream, alignment)
   }
 
   /** As of `Pool`. Returns null once the callback gives up. */
