@@ -1,6 +1,7 @@
 import { formatBytes, formatBytesUp } from '../base/bytes.js'
-import { OutOfMemoryError, type OutOfMemoryFigures, type Remedy } from '../base/errors.js'
+import { OutOfMemoryError, type OutOfMemoryFigures, type Remedy, type StreamMemory } from '../base/errors.js'
 import type { Context } from '../driver/context.js'
+import { usersOf, usersText } from '../driver/device-users.js'
 import type { Pool, PoolStats } from './pool.js'
 
 /** The remedy for a request of a pool that can never allocate more than `mostBytes` at a time. */
@@ -8,13 +9,36 @@ export function askForLess(bytes: number, mostBytes: number): Remedy | null {
   return bytes > mostBytes ? 'askForLess' : null
 }
 
-/** The error for a failed request, with a remedy that the pool knows. No request of over `mostBytes` ever fits. */
+/** Processes that an error names; it sums the others. */
+const MOST_PROCESSES = 3
+
+/**
+ * The error for a request that the device is too full for, and no limit of the pool stops. It names the other
+ * processes there, unless the request can never fit. NVML takes milliseconds to tell them, so make it only to throw it.
+ */
+export function deviceFull(
+  context: Context,
+  message: string,
+  figures: OutOfMemoryFigures,
+  remedy: Remedy | null = null,
+  streams: readonly StreamMemory[] = [],
+): OutOfMemoryError {
+  const processes = (remedy === 'askForLess' ? null : usersOf(context)?.processes) ?? []
+  const text = usersText(processes, MOST_PROCESSES)
+  return new OutOfMemoryError(text === null ? message : `${message}; ${text}`, figures, streams, remedy, processes)
+}
+
+/**
+ * The error for a failed request, with a remedy that the pool knows. No request of over `mostBytes` ever fits. `full`
+ * is the device's context if the device is too full to grow the pool.
+ */
 export function shortageOf(
   bytes: number,
   stats: PoolStats,
   mostBytes: number,
   deviceFreeBytes: number,
   whatHelps: string,
+  full: Context | null,
 ): OutOfMemoryError {
   const facts = [
     `${formatBytes(stats.liveBytes)} live in ${formatBytes(stats.reservedBytes)} reserved`,
@@ -24,12 +48,10 @@ export function shortageOf(
       ? 'no free block'
       : `largest free block at least ${formatBytes(stats.largestFreeBytes)}`,
   ]
-  return new OutOfMemoryError(
-    `no room for ${formatBytes(bytes)}: ${facts.join(', ')}; ${whatHelps}`,
-    figuresOf(bytes, stats, deviceFreeBytes),
-    [],
-    askForLess(bytes, mostBytes),
-  )
+  const message = `no room for ${formatBytes(bytes)}: ${facts.join(', ')}; ${whatHelps}`
+  const figures = figuresOf(bytes, stats, deviceFreeBytes)
+  const remedy = askForLess(bytes, mostBytes)
+  return full === null ? new OutOfMemoryError(message, figures, [], remedy) : deviceFull(full, message, figures, remedy)
 }
 
 /** The error for a request beyond a limit around `upstream`. The limit is of `holder`, or of the whole wrapper. */
@@ -61,10 +83,10 @@ export function overLimit(
 /** The error for a pool whose first `bytes` the device has no room for. */
 export function noRoomToBegin(call: string, bytes: number, context: Context): OutOfMemoryError {
   const { freeBytes, totalBytes } = context.activate().cuMemGetInfo()
-  return new OutOfMemoryError(
+  return deviceFull(
+    context,
     `${call}: no room for ${formatBytes(bytes)}: the device has ${formatBytes(freeBytes)} free; make the pool smaller, or free memory, here or in other programs`,
     figuresOf(bytes, { maxPoolBytes: bytes }, freeBytes),
-    [],
     askForLess(bytes, totalBytes),
   )
 }

@@ -17,6 +17,8 @@ import { type ArenaAllocation, type ArenaOwner, allocationOf } from './arena-all
 import type { RegionMemory } from './arena-memory.js'
 import type { Epochs } from './epochs.js'
 
+const DEVICE_FULL = 'the device itself is full: free memory, here or elsewhere'
+
 export abstract class Arena extends ClosablePool implements ArenaOwner {
   protected readonly bump: Bump
   protected abstract readonly epochs: Epochs
@@ -130,17 +132,17 @@ export abstract class Arena extends ClosablePool implements ArenaOwner {
 
   private outOfMemory(bytes: number, alignment: number): OutOfMemoryError {
     const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
-    const remedy =
-      beyondDevice(0, bytes, totalBytes) ??
-      `${this.obstacle(unitsOf(bytes), alignUnitsOf(alignment))}, or fall back: fallback(arena, device.createPlainPool())`
-    return shortageOf(bytes, this.stats(), Math.min(this.maxPoolBytes, totalBytes), freeBytes, remedy)
+    const beyond = beyondDevice(0, bytes, totalBytes)
+    const obstacle = this.obstacle(unitsOf(bytes), alignUnitsOf(alignment))
+    const remedy = beyond ?? `${obstacle}, or fall back: fallback(arena, device.createPlainPool())`
+    const full = beyond === null && obstacle === DEVICE_FULL ? this.context : null
+    return shortageOf(bytes, this.stats(), Math.min(this.maxPoolBytes, totalBytes), freeBytes, remedy, full)
   }
 
   private obstacle(units: number, alignUnits: number): string {
     const limit = formatBytes(this.maxPoolBytes)
     if (units * UNIT_BYTES > this.maxPoolBytes) return `the arena has ${limit} in all: make it larger`
-    if (this.committedUnit < this.lastUnit && this.endOf(units, alignUnits) <= this.lastUnit)
-      return 'the device itself is full: free memory, here or elsewhere'
+    if (this.committedUnit < this.lastUnit && this.endOf(units, alignUnits) <= this.lastUnit) return DEVICE_FULL
     return `the arena has ${formatBytes(this.availableBytes)} of ${limit} left: reset it, make it larger`
   }
 }

@@ -81,16 +81,17 @@ export function checkBlocks(pool: Blocks): void {
 
 /** Why there is no block for `bytes`. */
 export function noBlock(bytes: number, pool: Blocks, stats: PoolStats): OutOfMemoryError {
-  const { freeBytes } = pool.context.activate().cuMemGetInfo()
-  const { blockBytes, count, maxCount } = pool
+  const { context, blockBytes, count, maxCount } = pool
+  const { freeBytes } = context.activate().cuMemGetInfo()
   const all =
     maxCount === 1 ? 'the only block is handed out: free it' : `all ${maxCount} blocks are handed out: free some`
+  const isFull = bytes <= blockBytes && count < maxCount
   const obstacle =
     bytes > blockBytes
       ? `a block has ${blockBytes} bytes, and ${bytes} are asked for: ask for less, make blocks larger`
-      : count < maxCount
+      : isFull
         ? 'the device itself is full: free memory, here or in other programs'
         : `${all}, raise maxCount`
   const remedy = `${obstacle}, or fall back: fallback(pool, device.createPlainPool())`
-  return shortageOf(bytes, stats, blockBytes, freeBytes, remedy)
+  return shortageOf(bytes, stats, blockBytes, freeBytes, remedy, isFull ? context : null)
 }

@@ -186,9 +186,11 @@ export abstract class ReservingPool extends ClosablePool {
   }
 
   private shortage(bytes: number, blockBytes: number): Shortage {
-    const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
+    const { context } = this
+    const { freeBytes, totalBytes } = context.activate().cuMemGetInfo()
     return {
       ...this.heapShortage(),
+      context,
       bytes,
       blockBytes,
       stats: this.stats(),

@@ -206,6 +206,7 @@ describe('pending memory that no step could wait for', () => {
     { stream: 0, pendingBytes: 30 * MiB, cachedBytes: 0 },
   ]
   const shortage: Shortage = {
+    context: new TestDevice().context,
     bytes: 40 * MiB,
     blockBytes: 40 * MiB,
     stats,

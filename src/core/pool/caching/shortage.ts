@@ -2,10 +2,11 @@
 
 import { formatBytes, formatBytesUp } from '../../base/bytes.js'
 import { OutOfMemoryError, type Remedy, type StreamMemory } from '../../base/errors.js'
+import type { Context } from '../../driver/context.js'
 import { streamName } from '../../order/ordered-stream.js'
 import type { Backing } from '../backing/backing.js'
 import type { LiveGroup } from '../labels.js'
-import { beyondDevice, figuresOf, limitText, raiseTo } from '../out-of-memory.js'
+import { beyondDevice, deviceFull, figuresOf, limitText, raiseTo } from '../out-of-memory.js'
 import type { PoolStats } from '../pool.js'
 import type { PoolConfig } from './options.js'
 
@@ -22,6 +23,7 @@ export interface HeapShortage {
 
 /** The state of a caching pool when a request of `bytes` failed. */
 export interface Shortage extends HeapShortage {
+  readonly context: Context
   readonly bytes: number
   /** the size of the block for the request */
   readonly blockBytes: number
@@ -69,7 +71,10 @@ function errorOf(fact: string, shortage: Shortage, judged: Shortage): OutOfMemor
     largestFreeBytes,
     heldElsewhereBytes,
   }
-  return new OutOfMemoryError(`${fact}: ${facts.join(', ')}; ${advice}`, figures, streams, remedy)
+  const message = `${fact}: ${facts.join(', ')}; ${advice}`
+  return remedy === 'freeDeviceMemory'
+    ? deviceFull(shortage.context, message, figures, remedy, streams)
+    : new OutOfMemoryError(message, figures, streams, remedy)
 }
 
 /** Checks the limits from the hardest to the softest; returns the remedy for the first one that stops the request. */

@@ -21,7 +21,7 @@ import type { DeviceArray } from '../array.js'
 import { type DeviceBuffer, wholeBuffer } from '../buffer.js'
 import type { CloseReport } from '../closable-pool.js'
 import { type Connection, checkShare, type PassOptions, passDescriptor } from '../mapped/descriptor-passing.js'
-import { askForLess, beyondDevice, figuresOf } from '../out-of-memory.js'
+import { askForLess, beyondDevice, deviceFull, figuresOf } from '../out-of-memory.js'
 import type { PoolStats } from '../pool.js'
 import { asUnsupported } from '../unsupported.js'
 import { type DriverPoolOptions, parseDriverPoolOptions } from './driver-pool-options.js'
@@ -276,16 +276,19 @@ export class DriverPool extends StreamOrderedPool {
     const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
     const isOnDevice = this.properties === null || this.properties.locationType === CU_MEM_LOCATION_TYPE_DEVICE
     const advice = isOnDevice ? beyondDevice(usedBytes, bytes, totalBytes) : null
-    const message =
-      usedBytes + bytes > maxPoolBytes
-        ? `no room for ${formatBytes(bytes)} in a driver pool of at most ${formatBytes(maxPoolBytes)}, of which ` +
-          `${formatBytes(usedBytes)} are in use; ${bytes > maxPoolBytes ? 'ask for less' : 'free some'}, or create it with a larger maxPoolBytes`
-        : `no room for ${formatBytes(bytes)} in a driver pool of ${formatBytes(reservedBytes)}, with ${formatBytes(freeBytes)} ` +
-          `free on the device; ${advice ?? 'free memory, here or in other programs'}`
+    const isOverLimit = usedBytes + bytes > maxPoolBytes
+    const message = isOverLimit
+      ? `no room for ${formatBytes(bytes)} in a driver pool of at most ${formatBytes(maxPoolBytes)}, of which ` +
+        `${formatBytes(usedBytes)} are in use; ${bytes > maxPoolBytes ? 'ask for less' : 'free some'}, or create it with a larger maxPoolBytes`
+      : `no room for ${formatBytes(bytes)} in a driver pool of ${formatBytes(reservedBytes)}, with ${formatBytes(freeBytes)} ` +
+        `free on the device; ${advice ?? 'free memory, here or in other programs'}`
     const largestFreeBytes = Math.max(0, Math.min(freeBytes, maxPoolBytes - usedBytes))
     const mostBytes = isOnDevice ? Math.min(maxPoolBytes, totalBytes) : maxPoolBytes
     const figures = figuresOf(bytes, { ...this.stats(), largestFreeBytes }, freeBytes)
-    return new OutOfMemoryError(message, figures, [], askForLess(bytes, mostBytes))
+    const remedy = askForLess(bytes, mostBytes)
+    return isOverLimit || !isOnDevice
+      ? new OutOfMemoryError(message, figures, [], remedy)
+      : deviceFull(this.context, message, figures, remedy)
   }
 
   private get(what: string, attribute: Attribute): number {

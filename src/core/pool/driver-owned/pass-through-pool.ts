@@ -3,7 +3,7 @@
 
 import type { ByteSize } from '../../base/byte-size.js'
 import { checkByteCount, formatBytes } from '../../base/bytes.js'
-import { OutOfMemoryError } from '../../base/errors.js'
+import type { OutOfMemoryError } from '../../base/errors.js'
 import { type Context, unreachable } from '../../driver/context.js'
 import type { Driver } from '../../driver/driver.js'
 import { Double, RecordTable, Stride, Word } from '../../heap/records.js'
@@ -14,7 +14,7 @@ import { DeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
 import { ClosablePool, type CloseReport } from '../closable-pool.js'
 import { type AllocateOptions, allocateLong, isLongForm } from '../long-form.js'
-import { askForLess, beyondDevice, figuresOf } from '../out-of-memory.js'
+import { askForLess, beyondDevice, deviceFull, figuresOf } from '../out-of-memory.js'
 import type { PoolStats } from '../pool.js'
 import { RecordAllocation, type RecordPool } from '../record-allocation.js'
 
@@ -68,12 +68,13 @@ export abstract class PassThroughPool extends ClosablePool implements RecordPool
   }
 
   protected outOfMemory(bytes: number): OutOfMemoryError {
-    const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
+    const { context } = this
+    const { freeBytes, totalBytes } = context.activate().cuMemGetInfo()
     const advice = beyondDevice(this.liveBytes, bytes, totalBytes) ?? 'free memory, here or in other programs'
-    return new OutOfMemoryError(
+    return deviceFull(
+      context,
       `no room for ${formatBytes(bytes)}: the device has ${formatBytes(freeBytes)} free; ${advice}`,
       figuresOf(bytes, { ...this.stats(), largestFreeBytes: freeBytes, maxPoolBytes: totalBytes }, freeBytes),
-      [],
       askForLess(bytes, totalBytes),
     )
   }

@@ -8,7 +8,7 @@ import { OutOfRangeError } from '../../base/argument-errors.js'
 import { assert } from '../../base/assert.js'
 import { type ByteSize, bytesOf } from '../../base/byte-size.js'
 import { formatBytes } from '../../base/bytes.js'
-import { OutOfMemoryError, PoolError } from '../../base/errors.js'
+import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { isDriverError } from '../../base/thrown.js'
 import { type Context, unreachable } from '../../driver/context.js'
 import type { Clocks } from '../../order/clocks.js'
@@ -21,7 +21,7 @@ import { isOutOfMemory } from '../backing/backing.js'
 import type { GrowableRange } from '../backing/growable-range.js'
 import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
 import { DeviceBuffer } from '../buffer.js'
-import { askForLess } from '../out-of-memory.js'
+import { askForLess, deviceFull } from '../out-of-memory.js'
 import { RecordAllocation, type RecordPool, SlowAllocation } from '../record-allocation.js'
 import type { Sleeper } from '../sleep/sleeper.js'
 
@@ -320,11 +320,12 @@ export class GrowableAllocation extends SlowAllocation implements RecordPool {
   }
 
   private outOfMemory(bytes: number): OutOfMemoryError {
-    const { byteLength, range } = this
-    const { freeBytes: deviceFreeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
+    const { byteLength, context, range } = this
+    const { freeBytes: deviceFreeBytes, totalBytes } = context.activate().cuMemGetInfo()
     const largestFreeBytes = Math.min(range.capacityBytes, range.heldBytes + deviceFreeBytes)
     const wish = byteLength === 0 ? 'for' : `to grow from ${formatBytes(byteLength)} to`
-    return new OutOfMemoryError(
+    return deviceFull(
+      context,
       `no room ${wish} ${formatBytes(bytes)}: ${formatBytes(range.heldBytes)} are mapped, ` +
         `${formatBytes(deviceFreeBytes)} free on the device; free memory, here or in other programs`,
       {
@@ -336,7 +337,6 @@ export class GrowableAllocation extends SlowAllocation implements RecordPool {
         maxPoolBytes: range.capacityBytes,
         deviceFreeBytes,
       },
-      [],
       askForLess(bytes, totalBytes),
     )
   }

@@ -6,12 +6,12 @@
 // no program uses it meanwhile.
 
 import { formatBytes } from '../../base/bytes.js'
-import { OutOfMemoryError, PoolError } from '../../base/errors.js'
+import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { isDriverError } from '../../base/thrown.js'
 import type { Clocks } from '../../order/clocks.js'
 import { untilDone } from '../../order/polling.js'
 import { isOutOfMemory } from '../backing/backing.js'
-import { figuresOf } from '../out-of-memory.js'
+import { deviceFull, figuresOf } from '../out-of-memory.js'
 import { CopyStream } from './copy-stream.js'
 import { type Extent, HostCopies } from './host-copies.js'
 import { readSleepOptions, readWakeOptions, type SleepOptions, type WakeOptions } from './sleep-options.js'
@@ -270,9 +270,11 @@ export class Sleeper {
 
   private outOfMemory(): OutOfMemoryError {
     const { asleepBytes, clocks, reservedBytes, kind } = this.memory
-    const { freeBytes } = clocks.context.activate().cuMemGetInfo()
+    const { context } = clocks
+    const { freeBytes } = context.activate().cuMemGetInfo()
     const missing = Math.max(0, asleepBytes - freeBytes)
-    return new OutOfMemoryError(
+    return deviceFull(
+      context,
       `wake: no room for ${formatBytes(asleepBytes)}: ${formatBytes(freeBytes)} are free on the device, ` +
         `${formatBytes(missing)} too few; the ${kind} sleeps on with its contents; free memory, and wake it again`,
       figuresOf(asleepBytes, { reservedBytes, largestFreeBytes: freeBytes }, freeBytes),

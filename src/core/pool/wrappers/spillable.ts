@@ -183,7 +183,8 @@ export class SpillableSet implements SpillingPlace, Disposable {
       return this.pool.allocate(bytes, stream)
     } catch (error) {
       if (!(error instanceof OutOfMemoryError)) throw error
-      throw new OutOfMemoryError(`${error.message}; ${this.text()}`, error.figures, error.streams, error.remedy)
+      const { message, figures, streams, remedy, processes } = error
+      throw new OutOfMemoryError(`${message}; ${this.text()}`, figures, streams, remedy, processes)
     }
   }
 
