@@ -72,6 +72,15 @@ describe('inspectDevice', () => {
     assert.equal(device.freeBytes, device.totalBytes)
   })
 
+  test('tells the other processes and the persistence mode, where they are known', () => {
+    const driver = new SimulatedDriver()
+    assert.equal(inspectDevice(driver, '1.2.3').device.users, null)
+    const other = { pid: 2 ** 22 + 1, bytes: 2 ** 30 } // above the most that a process id can be
+    driver.usersOf = () => ({ processes: [{ pid: process.pid, bytes: 512 }, other], persistenceMode: false })
+    const users = { processes: [{ ...other, name: null }], persistenceMode: false }
+    assert.deepEqual(inspectDevice(driver, '1.2.3').device.users, users)
+  })
+
   test("'auto' gives the reason for no GPU and goes on without, while a number throws", () => {
     const insists = () => inspectDevice(0, '1.2.3')
     try {

@@ -6,6 +6,7 @@ import { CudaError, NoDeviceError, NoLibraryError } from '../../core/base/errors
 import type { Device } from '../../core/device/device.js'
 import { type DeviceChoice, isWithoutGpu, openDevice } from '../../core/device/open.js'
 import { DEVICE_ATTRIBUTE } from '../../core/driver/constants.js'
+import { usersOf } from '../../core/driver/device-users.js'
 import type { Driver } from '../../core/driver/driver.js'
 import { DRIVER_TABLE } from '../../core/driver/table.js'
 import { openNvrtc } from '../../core/libraries/nvrtc.js'
@@ -94,6 +95,7 @@ export function inspectDevice(choice: DeviceChoice, version: string): DeviceRepo
         simulated,
         ...device.memoryInfo(),
         limits: device.platformLimits,
+        users: usersOf(context),
         granularityBytes: hasVirtual ? driver.cuMemGetAllocationGranularity(context.device) : null,
       },
       features,

@@ -19,6 +19,7 @@ const REPORT: DeviceReport = {
     totalBytes: 140 * GiB,
     granularityBytes: 2 * MiB,
     limits: [],
+    users: null,
   },
   features: [
     { name: 'virtual memory', leastDriver: '10.2', supported: true, obstacle: null, without: 'plain segments' },
@@ -58,6 +59,18 @@ test('without a GPU the text gives the reason', () => {
   const shown = text({ ...REPORT, noGpu: 'none of libcuda.so.1, libcuda.so could be found' })
   assert.match(shown, /No GPU: none of libcuda\.so\.1, libcuda\.so could be found\./)
   assert.match(shown, /simulated device instead/)
+})
+
+test('the other processes and the persistence mode are shown where they are known', () => {
+  assert.doesNotMatch(text(REPORT), /users:|mode:/)
+  const processes = [1, 2, 3, 4, 5].map(pid => ({ pid, name: 'python', bytes: pid * GiB }))
+  const on = (persistenceMode: boolean | null) =>
+    text({ ...REPORT, device: { ...REPORT.device, users: { processes, persistenceMode } } })
+  const all = processes.map(({ pid }) => `${pid} python ${pid} GiB`).join(', ')
+  assert.ok(on(true).includes(`\nusers:    other processes hold 15 GiB: ${all}\n`), on(true))
+  assert.match(on(true), /^mode: +persistence mode is on: /m)
+  assert.match(on(false), /^mode: +persistence mode is off: when the last process ends, .* all its memory$/m)
+  assert.doesNotMatch(on(null), /mode:/)
 })
 
 test('limits that others set are named, and those that cannot be read', () => {

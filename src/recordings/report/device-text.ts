@@ -3,6 +3,7 @@
 import { formatBytes } from '../../core/base/bytes.js'
 import { shown } from '../../core/base/shown-text.js'
 import type { PlatformLimit } from '../../core/device/platform-limits.js'
+import { type DeviceUsers, usersText } from '../../core/driver/device-users.js'
 import { type Column, type Paint, tableText, wrapText } from './table.js'
 
 /** A feature that needs the driver, and whether it works. */
@@ -50,6 +51,8 @@ export interface DeviceReport {
     readonly granularityBytes: number | null
     /** what MPS, HAMi, KAI and MIG set for this process */
     readonly limits: readonly PlatformLimit[]
+    /** the other processes there and the persistence mode; null without NVML */
+    readonly users: DeviceUsers | null
   }
   readonly features: readonly FeatureReport[]
 }
@@ -81,6 +84,10 @@ const INSTEAD =
 const NO_NVRTC =
   'none was found for this driver; compileKernels needs it, loadModule (PTX) does not. --json says where it was looked for'
 
+const PERSISTENT = 'persistence mode is on: the device stays ready while no process uses it'
+const NOT_PERSISTENT =
+  'persistence mode is off: when the last process ends, the driver gives up the device and all its memory'
+
 const COLUMNS: readonly Column<FeatureReport>[] = [
   { title: 'feature', align: 'left', cell: feature => feature.name },
   { title: 'least\ndriver', align: 'right', cell: feature => `CUDA ${feature.leastDriver}` },
@@ -89,7 +96,9 @@ const COLUMNS: readonly Column<FeatureReport>[] = [
 ]
 
 function factLines({ driver, devices, device, nvrtc }: DeviceReport): [string, string][] {
-  const { freeBytes, totalBytes, granularityBytes, limits } = device
+  const { freeBytes, totalBytes, granularityBytes, limits, users } = device
+  const others = usersText(users?.processes ?? [])
+  const mode = users?.persistenceMode ?? null
   const steps = granularityBytes === null ? '' : `, mapped in steps of ${formatBytes(granularityBytes)}`
   return [
     ['driver', `CUDA ${driver.version}, ${driver.origin}`],
@@ -103,6 +112,8 @@ function factLines({ driver, devices, device, nvrtc }: DeviceReport): [string, s
     ['NVRTC', 'obstacle' in nvrtc ? NO_NVRTC : `CUDA ${nvrtc.version}, ${nvrtc.path}`],
     ['memory', `${formatBytes(freeBytes)} of ${formatBytes(totalBytes)} free${steps}`],
     ...limits.map((limit): [string, string] => ['limit', limitText(limit)]),
+    ...(others === null ? [] : [['users', others] satisfies [string, string]]),
+    ...(mode === null ? [] : [['mode', mode ? PERSISTENT : NOT_PERSISTENT] satisfies [string, string]]),
   ]
 }
 
