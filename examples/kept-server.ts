@@ -53,10 +53,9 @@ async function serve(version: string, path: string, port: number): Promise<void>
     response.setHeader('Connection', 'close').end(text)
   })
   server.listen(port, 'localhost')
-  await once(process, 'SIGTERM')
-  server.close() // takes no new requests, and answers those that it has
+  await once(process, 'disconnect') // no new requests come from now on
+  server.close() // waits for the answers to those that it has
   await once(server, 'close')
-  process.disconnect()
 }
 
 /** Starts a server; resolves when it takes requests. */
@@ -67,12 +66,6 @@ async function start(version: string, path: string, port: number): Promise<{ wor
   const worker = cluster.fork({ KEPT_SERVER, CUDA_MEMPOOL_SIMULATED: machine })
   const [address] = await once(worker, 'listening')
   return { worker, port: address.port }
-}
-
-async function end(worker: Worker, signal: NodeJS.Signals): Promise<void> {
-  const ended = once(worker, 'exit')
-  worker.process.kill(signal)
-  await ended
 }
 
 async function main(): Promise<void> {
@@ -89,7 +82,8 @@ async function main(): Promise<void> {
   console.log(await ask())
 
   const killedAt = performance.now()
-  await end(first.worker, 'SIGKILL')
+  first.worker.process.kill('SIGKILL')
+  await once(first.worker, 'exit')
   const { worker: again } = await start('v1', path, port)
   console.log(await ask())
   console.log(`from SIGKILL to this answer: ${Math.round(performance.now() - killedAt)} ms`)
@@ -99,11 +93,12 @@ async function main(): Promise<void> {
     while (answers.at(-1)?.startsWith('v2') !== true) answers.push(await ask())
   })()
   const { worker: second } = await start('v2', path, port)
-  await end(again, 'SIGTERM')
-  await asking
+  again.disconnect()
+  await Promise.all([once(again, 'exit'), asking])
   console.log(`${answers.length} requests meanwhile, and each was answered; now ${answers.at(-1)}`)
 
-  await end(second, 'SIGTERM')
+  second.disconnect()
+  await once(second, 'exit')
   keeper.kill()
   await once(keeper, 'exit')
   rmSync(folder, { recursive: true })
