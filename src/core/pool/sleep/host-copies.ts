@@ -53,6 +53,12 @@ interface Part {
   readonly from: HostMemory | undefined
 }
 
+/** What a copy to the device reads, and its target. */
+export interface Source {
+  readonly ptr: number
+  readonly host: Uint8Array
+}
+
 interface Copy extends Extent {
   readonly parts: readonly Part[]
 }
@@ -71,6 +77,13 @@ export class HostCopies {
   /** The parts of the copy of an extent; undefined if it has none. */
   partsOf({ ptr }: Extent): readonly Part[] | undefined {
     return this.copies.get(ptr)?.parts
+  }
+
+  /** The parts of the copies of extents, each with the address of its contents. */
+  sourcesOf(extents: readonly Extent[]): Source[] {
+    return extents.flatMap(extent =>
+      this.partsOf(extent)!.map(({ offset, bytes }) => ({ ptr: extent.ptr + offset, host: bytes })),
+    )
   }
 
   /** Whether the contents of an extent were copied, and only a program can have changed them since. */

@@ -13,7 +13,7 @@ import { untilDone } from '../../order/polling.js'
 import { isOutOfMemory } from '../backing/backing.js'
 import { deviceFull, figuresOf } from '../out-of-memory.js'
 import { CopyStream } from './copy-stream.js'
-import { type Extent, HostCopies } from './host-copies.js'
+import { type Extent, HostCopies, type Source } from './host-copies.js'
 import { readSleepOptions, readWakeOptions, type SleepOptions, type WakeOptions } from './sleep-options.js'
 
 /** Work of a stream, of this or another device. */
@@ -218,11 +218,8 @@ export class Sleeper {
     const stream = new CopyStream(memory.clocks, bytesOf(extents), onProgress)
     let isHeld = false
     try {
-      for (const extent of inMappedOrder(extents, memory.map())) {
-        const parts = copies.partsOf(extent)!
-        copies.noteUse(parts, stream.stream)
-        for (const { offset, bytes } of parts) stream.copyIn(extent.ptr + offset, bytes)
-      }
+      for (const extent of extents) copies.noteUse(copies.partsOf(extent)!, stream.stream)
+      for (const { ptr, host } of inMappedOrder(copies.sourcesOf(extents), memory.map())) stream.copyIn(ptr, host)
       isHeld = wait === 'streams' && !memory.hasPeers && stream.holdStreams()
       if (!isHeld) await stream.untilArrived()
       this.checkOpen('wake')
@@ -299,20 +296,20 @@ function bytesOf(extents: readonly Extent[]): number {
   return extents.reduce((sum, { bytes }) => sum + bytes, 0)
 }
 
-/** The extents, each as soon as all of it is mapped. */
-function* inMappedOrder(extents: readonly Extent[], ranges: Iterable<MappedRange>): Generator<Extent> {
-  const sorted = [...extents].sort((a, b) => a.ptr - b.ptr)
+/** The sources of copies, each as soon as all of its target is mapped. */
+function* inMappedOrder(sources: readonly Source[], ranges: Iterable<MappedRange>): Generator<Source> {
+  const sorted = [...sources].sort((a, b) => a.ptr - b.ptr)
   let next = 0
   let end = Number.NaN
   for (const { ptr, bytes } of ranges) {
     if (ptr !== end) next = firstFrom(sorted, ptr)
     end = ptr + bytes
-    while (next < sorted.length && sorted[next].ptr + sorted[next].bytes <= end) yield sorted[next++]
+    while (next < sorted.length && sorted[next].ptr + sorted[next].host.length <= end) yield sorted[next++]
   }
 }
 
-/** The index of the first extent at or after an address. */
-function firstFrom(sorted: readonly Extent[], ptr: number): number {
-  const index = sorted.findIndex(extent => extent.ptr >= ptr)
+/** The index of the first source for an address or a later one. */
+function firstFrom(sorted: readonly Source[], ptr: number): number {
+  const index = sorted.findIndex(source => source.ptr >= ptr)
   return index === -1 ? sorted.length : index
 }

@@ -352,6 +352,32 @@ describe('a pool that sleeps', () => {
     }
   })
 
+  it('copies the first part of a long buffer back before the rest is mapped', async () => {
+    const device = new TestDevice({ capacityBytes: 192 * MiB })
+    const pool = device.createPool({ maxPoolBytes: 160 * MiB })
+    const buffer = filled(pool, 160 * MiB, 3)
+    buffer.write(Uint8Array.of(4), buffer.byteLength - 1)
+    await pool.sleep()
+    const { driver } = device
+    const { cuMemMap, cuMemcpyHtoDAsync } = driver
+    const calls: string[] = []
+    driver.cuMemMap = (...args) => {
+      calls.push('map')
+      cuMemMap.apply(driver, args)
+    }
+    driver.cuMemcpyHtoDAsync = (...args) => {
+      calls.push('copy')
+      cuMemcpyHtoDAsync.apply(driver, args)
+    }
+    await pool.wake()
+    const mapped =
+      calls.slice(0, calls.indexOf('copy')).length * (buffer.byteLength / calls.filter(call => call === 'map').length)
+    assert.ok(mapped >= 64 * MiB && mapped < 128 * MiB, `${mapped / MiB} MiB are mapped at the first copy`)
+    assert.equal(calls.filter(call => call === 'copy').length, 3)
+    assert.deepEqual([buffer.readSync(0, 1)[0], buffer.readSync(buffer.byteLength - 2).join()], [3, '3,4'])
+    pool.close()
+  })
+
   it('keeps blocks in views at their addresses', async () => {
     const { pool } = open({ maxPoolBytes: 32 * MiB })
     const pieces = Array.from({ length: 8 }, (_, index) => filled(pool, 4 * MiB, index + 1))
