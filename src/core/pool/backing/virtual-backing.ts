@@ -37,6 +37,7 @@ import { FreeEnds } from './pieces/free-ends.js'
 import { HomeRange } from './pieces/home-range.js'
 import { findIdlePiece } from './pieces/idle-piece.js'
 import { leastPieceUnits, type Piece } from './pieces/piece.js'
+import type { SpareHandles } from './pieces/spare-handles.js'
 import { planStitch, type StitchPlan } from './pieces/stitch-plan.js'
 import { type Part, partsIn, placeIn, type Stretch, stretchOf, unitsOf } from './pieces/stretch.js'
 import { ViewAddresses } from './pieces/view-addresses.js'
@@ -220,10 +221,13 @@ export class VirtualBacking implements Backing {
     this.releaseIdle(() => this.reservedBytes > keepBytes)
   }
 
-  /** Gives all memory back, and keeps the addresses of blocks. No work may use it. Can be repeated after a refusal. */
-  suspend(): void {
+  /**
+   * Gives all memory back to the device, or to `spares`, and keeps the addresses of blocks. No work may use it. Can be
+   * repeated after a refusal.
+   */
+  suspend(spares: SpareHandles | null): void {
     this.views.suspend()
-    this.home.suspend()
+    this.home.suspend(spares)
   }
 
   /** bytes that `createAgain` takes from the device */
@@ -236,9 +240,12 @@ export class VirtualBacking implements Backing {
     this.releaseIdle(() => true)
   }
 
-  /** After `suspend`: takes memory from the device, mapped nowhere yet. Throws the driver's error; nothing is taken. */
-  createAgain(): void {
-    this.home.createAgain()
+  /**
+   * After `suspend`: takes memory of `spares`, or of the device, mapped nowhere yet. Throws the driver's error; the
+   * pool has no more memory then.
+   */
+  createAgain(spares: SpareHandles | null): void {
+    this.home.createAgain(spares)
   }
 
   /** Maps the memory at its addresses, and tells after each step which addresses can be used. */

@@ -17,6 +17,7 @@ import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js
 import { type AccessLocation, checkUser, type PoolAccess, peerOf } from '../access.js'
 import { looksOnly } from '../allocation.js'
 import { MOST_ALIGNMENT_BYTES, SMALL_RANGE } from '../backing/backing.js'
+import type { SpareHandles } from '../backing/pieces/spare-handles.js'
 import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { publishOutOfMemory } from '../channels.js'
@@ -103,6 +104,11 @@ export class CachingPool extends ReservingPool implements BlockOwner {
   protected isBusy = false
   /** null until the first sleep */
   private sleeper: Sleeper | null = null
+  /**
+   * where a sleep leaves all memory, idle memory too, and a wake takes it; null for the device
+   * @internal
+   */
+  spares: SpareHandles | null = null
   /** @internal */
   isGuarded = false
 

@@ -2,6 +2,7 @@
 // all bytes of the model, so no use of it can fail because another program takes memory.
 
 import { isDriverError } from '../../base/thrown.js'
+import type { SpareHandles } from '../backing/pieces/spare-handles.js'
 import type { CachingPool } from '../caching/caching-pool.js'
 import type { HostMemory } from '../sleep/host-copies.js'
 
@@ -72,14 +73,17 @@ export class ShelvedModel<M> {
     return this.state === 'awake' && this.isWhole
   }
 
-  /** Takes all memory of the model from the device, with the contents. After an error it can be repeated. */
-  async takeMemory(makePool: (maxPoolBytes: number) => CachingPool): Promise<void> {
-    if (this.state === 'notLoaded') this.makeMemory(makePool)
-    else {
-      const pool = this.pool!
-      if (pool.asleep) await this.wake(pool)
-      pool.reserve(this.bytes) // the idle memory went back to the device at the sleep
-    }
+  /**
+   * Takes all memory of the model, with the contents: that of `spares`, which is empty then, and more of the device.
+   * After an error it can be repeated.
+   */
+  async takeMemory(makePool: (maxPoolBytes: number) => CachingPool, spares: SpareHandles): Promise<void> {
+    const isLoaded = this.state !== 'notLoaded'
+    if (isLoaded && this.pool!.asleep) await this.wake(this.pool!, spares)
+    spares.release() // before `reserve` asks what the device has left
+    // The pool of a loaded model has less only if a use gave memory back.
+    if (isLoaded) this.pool!.reserve(this.bytes)
+    else this.makeMemory(makePool)
     this.isWhole = true
   }
 
@@ -95,11 +99,13 @@ export class ShelvedModel<M> {
     }
   }
 
-  private async wake(pool: CachingPool): Promise<void> {
+  private async wake(pool: CachingPool, spares: SpareHandles): Promise<void> {
     this.state = 'waking'
+    pool.spares = spares
     try {
       await pool.wake({ keepCopy: this.unchanged })
     } finally {
+      pool.spares = null
       this.state = pool.asleep || pool.closed ? 'asleep' : 'awake'
     }
   }
@@ -116,15 +122,17 @@ export class ShelvedModel<M> {
     this.wakes++
   }
 
-  /** Gives all memory back. After an error the model is awake, or the driver has refused to take memory back. */
-  async sleep(host: HostMemory): Promise<void> {
+  /** Leaves all memory to `spares`. After an error the model is awake, or the driver has refused to unmap memory. */
+  async sleep(host: HostMemory, spares: SpareHandles): Promise<void> {
     if (this.state === 'notLoaded') return this.drop()
     const pool = this.pool!
     this.state = 'fallingAsleep'
     this.isWhole = false
+    pool.spares = spares
     try {
       await pool.sleep({ into: host, unchanged: this.unchanged })
     } finally {
+      pool.spares = null
       this.state = pool.asleep || pool.closed ? 'asleep' : 'awake'
     }
   }

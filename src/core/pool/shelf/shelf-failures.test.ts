@@ -5,14 +5,14 @@ import { describe, it } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
 import { OutOfMemoryError } from '../../base/errors.js'
 import { isDriverError } from '../../base/thrown.js'
-import { inState, modelOf, openShelf, weightsOf } from './shelf.fixture.js'
+import { inState, MODEL_BYTES, modelOf, openShelf, weightsOf } from './shelf.fixture.js'
 
 const MOST_TURNS = 120
 
 function start() {
   const opened = openShelf(1)
   opened.shelf.add('a', modelOf(1))
-  opened.shelf.add('b', modelOf(2, { unchanged: true }))
+  opened.shelf.add('b', modelOf(2, { unchanged: true, bytes: MODEL_BYTES / 2 })) // so that memory is left, and created
   return opened
 }
 

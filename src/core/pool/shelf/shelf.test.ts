@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
-import { MiB } from '../../base/bytes.js'
+import { GiB, MiB } from '../../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { TestDevice } from '../pool.fixture.js'
 import {
@@ -35,6 +35,15 @@ function longUse(shelf: Shelf<TestModel>, name: string, signal?: AbortSignal) {
     signal === undefined ? {} : { signal },
   )
   return { began, end, done }
+}
+
+/** Models a and b, which are awake, and a large one, which both make room for. */
+async function twoOfThreeAwake() {
+  const opened = openShelf(2)
+  addModels(opened.shelf, 2)
+  opened.shelf.add('large', modelOf(9, { bytes: 2 * MODEL_BYTES }))
+  for (const name of ['large', 'a', 'b']) await opened.shelf.use(name, () => {})
+  return opened
 }
 
 async function turns(count = 50): Promise<void> {
@@ -78,6 +87,40 @@ describe('a shelf', () => {
       neighbour.giveBack()
     }
     await shelf.close()
+  })
+
+  it('gives all memory of the model that falls asleep to the one that wakes', async () => {
+    const { shelf, device, capacityBytes } = openShelf(2)
+    const names = addModels(shelf, 3)
+    for (const name of names) await shelf.use(name, () => {})
+    const calls = () => device.calls('cuMemCreate') + device.calls('cuMemRelease')
+    const before = calls()
+    for (const [index, name] of names.entries()) assert.equal(await shelf.use(name, weightsOf), index + 1)
+    assert.deepEqual([calls(), shelf.stats().switches], [before, 6])
+    await shelf.close()
+    assert.equal(device.freeBytes(), capacityBytes)
+  })
+
+  it('takes no more of the device than the budget while models of other sizes take turns', async () => {
+    const device = new TestDevice({ capacityBytes: 8 * GiB })
+    const capacityBytes = device.freeBytes()
+    const shelf = new Shelf<TestModel>(device, { budgetBytes: 2 * GiB })
+    const { driver } = device
+    const { cuMemCreate } = driver
+    driver.cuMemCreate = (...args) => {
+      const handle = cuMemCreate.apply(driver, args)
+      assert.ok(capacityBytes - device.freeBytes() <= shelf.budgetBytes)
+      return handle
+    }
+    const sizes = [0.5, 0.75, 1, 0.625, 2, 0.25, 1.5].map(size => size * GiB) // so that pieces differ
+    for (const [index, bytes] of sizes.entries()) shelf.add(`${index}`, modelOf(index, { bytes }))
+    for (let count = 0; count < 40; count++) {
+      const model = (count * count + 3 * count) % sizes.length
+      assert.equal(await shelf.use(`${model}`, weightsOf), model)
+      assert.equal(capacityBytes - device.freeBytes(), shelf.stats().awakeBytes)
+    }
+    await shelf.close()
+    assert.equal(device.freeBytes(), capacityBytes)
   })
 
   it('keeps what uses write, and copies nothing anew of a model that is unchanged', async () => {
@@ -169,7 +212,8 @@ describe('a shelf on a full device', () => {
   it('rejects with OutOfMemoryError when nothing can be freed, and goes on when there is room', async () => {
     const { shelf, device, capacityBytes } = openShelf(1)
     const neighbour = new Neighbour(device)
-    addModels(shelf, 2)
+    shelf.add('a', modelOf(1))
+    shelf.add('b', modelOf(2, { bytes: MODEL_BYTES / 2 })) // leaves less memory than a needs
     neighbour.take(1)
     await assert.rejects(
       shelf.use('a', () => {}),
@@ -238,17 +282,23 @@ describe('a use of a shelf that waits', () => {
 
   it('can be given up at each moment of a switch', async () => {
     for (let moment = 0, ended = false; !ended; moment++) {
-      const { shelf, device, capacityBytes } = openShelf(1)
-      addModels(shelf, 2)
-      for (const name of ['b', 'a']) await shelf.use(name, () => {})
+      const { shelf, device, capacityBytes } = await twoOfThreeAwake()
       const controller = new AbortController()
-      const use = shelf.use('b', weightsOf, { signal: controller.signal }).catch(error => error)
+      const use = shelf.use('large', weightsOf, { signal: controller.signal }).catch(error => error)
       for (let turn = 0; turn < moment; turn++) await (turn % 2 === 0 ? null : setImmediate())
       controller.abort(new Error('given up'))
       const outcome = await use
-      ended = outcome === 2
+      ended = outcome === 9
       if (!ended) assert.equal(outcome.message, 'given up')
-      assert.deepEqual([await shelf.use('a', weightsOf), await shelf.use('b', weightsOf)], [1, 2])
+      await turns()
+      assert.equal(capacityBytes - device.freeBytes(), shelf.stats().awakeBytes)
+      for (const [name, value] of [
+        ['a', 1],
+        ['large', 9],
+        ['b', 2],
+      ] as const) {
+        assert.equal(await shelf.use(name, weightsOf), value)
+      }
       assert.equal(shelf.stats().waiting, 0)
       await shelf.close()
       assert.equal(device.freeBytes(), capacityBytes)
@@ -432,15 +482,13 @@ describe('the end of a shelf, or of a model', () => {
 
   it('comes at once by dispose, in each moment of a switch', async () => {
     for (let moment = 0, ended = false; !ended; moment++) {
-      const { shelf, device, capacityBytes } = openShelf(1)
-      addModels(shelf, 2)
-      for (const name of ['b', 'a']) await shelf.use(name, () => {})
-      const use = shelf.use('b', weightsOf).catch(error => error)
+      const { shelf, device, capacityBytes } = await twoOfThreeAwake()
+      const use = shelf.use('large', weightsOf).catch(error => error)
       for (let turn = 0; turn < moment; turn++) await (turn % 2 === 0 ? null : setImmediate())
       shelf[Symbol.dispose]()
       assert.equal(device.freeBytes(), capacityBytes)
       const outcome = await use
-      ended = outcome === 2
+      ended = outcome === 9
       if (!ended) assert.equal(outcome.code, 'ERR_POOL_CLOSED')
       await turns(5)
       assert.ok(shelf.closed && shelf.isGone)

@@ -8,6 +8,7 @@ import { PoolError } from '../../base/errors.js'
 import { didYouMean } from '../../base/option-names.js'
 import { listed, showAsText } from '../../base/readable.js'
 import { onAbort, signalOf, tooManyWait, type WaitOptions } from '../../order/wait-options.js'
+import { SpareHandles } from '../backing/pieces/spare-handles.js'
 import { virtualMemoryObstacle } from '../backing/virtual-memory.js'
 import type { HostPool } from '../host/host-pool.js'
 import { type ModelStats, ShelvedModel } from './model.js'
@@ -70,7 +71,8 @@ export class Shelf<M = unknown> implements Disposable, AsyncDisposable {
     this.budgetBytes = budgetBytes
     this.maxWaiting = maxWaiting
     this.ownHost = host === undefined ? device.createHostPool({ maxPoolBytes: Infinity }) : null
-    this.turns = new Turns(budgetBytes, host ?? this.ownHost!, maxPoolBytes =>
+    const spares = new SpareHandles(device.clocks.context)
+    this.turns = new Turns(budgetBytes, host ?? this.ownHost!, spares, maxPoolBytes =>
       device.createPool({ maxPoolBytes, backing: 'virtual' }),
     )
   }
@@ -207,6 +209,7 @@ export class Shelf<M = unknown> implements Disposable, AsyncDisposable {
   closeNow(): void {
     this.refuseAll()
     for (const model of this.turns.models) model.close()
+    this.turns.spares.discard()
     this.ownHost?.close()
     this.turns.changed()
   }

@@ -6,6 +6,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { OutOfMemoryError } from '../../base/errors.js'
 import { onAbort } from '../../order/wait-options.js'
+import type { SpareHandles } from '../backing/pieces/spare-handles.js'
 import type { CachingPool } from '../caching/caching-pool.js'
 import type { HostMemory } from '../sleep/host-copies.js'
 import type { ShelvedModel } from './model.js'
@@ -40,6 +41,8 @@ export class Turns<M> {
   constructor(
     private readonly budgetBytes: number,
     private readonly host: HostMemory,
+    /** memory of models that fell asleep in the present switch */
+    readonly spares: SpareHandles,
     private readonly makePool: (maxPoolBytes: number) => CachingPool,
   ) {}
 
@@ -147,6 +150,7 @@ export class Turns<M> {
     } catch (error) {
       failure = { error }
     }
+    this.spares.discard()
     scope.isOver = true
     this.isSwitching = false
     this.isBlocked = false
@@ -171,7 +175,7 @@ export class Turns<M> {
       const next = this.leastRecent(model, refused)
       this.isBlocked = next === undefined
       if (next !== undefined) {
-        const asleep = next.sleep(this.host)
+        const asleep = next.sleep(this.host, this.spares)
         this.serve() // uses of other models that were held up
         await asleep.catch(error => refused.set(next, error))
       } else if ([...this.models].some(other => other !== model && other.running > 0)) {
@@ -187,7 +191,7 @@ export class Turns<M> {
   private async shortageFor(model: ShelvedModel<M>): Promise<unknown> {
     if (this.heldBytes - model.heldBytes + model.bytes > this.budgetBytes) return 'budget'
     try {
-      await model.takeMemory(this.makePool)
+      await model.takeMemory(this.makePool, this.spares)
       return null
     } catch (error) {
       if (error instanceof OutOfMemoryError) return error

@@ -11,6 +11,7 @@ import { MOST_ALIGNMENT_BYTES } from '../backing.js'
 import type { MappedAccess } from '../mapped-access.js'
 import type { SegmentWatch } from '../segment-watch.js'
 import { cut, Piece } from './piece.js'
+import type { SpareHandles } from './spare-handles.js'
 import { unmapOnce } from './unmap-once.js'
 
 /** Memory that is mapped again in one step, so that its contents can follow while the next step is mapped. */
@@ -111,7 +112,7 @@ export class HomeRange {
     if (this.reservedBytes > this.peakReservedBytes) this.peakReservedBytes = this.reservedBytes
   }
 
-  private releaseMemory(piece: Piece): void {
+  private releaseMemory(piece: Piece, spares: SpareHandles | null = null): void {
     const driver = this.context.activate()
     const { bytes } = piece
     if (piece.isMapped) {
@@ -121,7 +122,8 @@ export class HomeRange {
       piece.isMapped = false
     }
     if (piece.handle === 0) return
-    driver.cuMemRelease(piece.handle)
+    if (spares !== null) spares.put(piece)
+    else driver.cuMemRelease(piece.handle)
     piece.handle = 0
     this.reservedBytes -= bytes
   }
@@ -140,23 +142,27 @@ export class HomeRange {
     return this.pieces.reduce((sum, piece) => sum + (piece.handle === 0 ? piece.bytes : 0), 0)
   }
 
-  /** Gives the memory of all pieces back, and keeps their places. Can be repeated after a refusal. */
-  suspend(): void {
+  /** Gives the memory of all pieces back, or to `spares`, and keeps their places. Can be repeated after a refusal. */
+  suspend(spares: SpareHandles | null): void {
     this.releaseUnused()
     relaxed(this.context.activate(), () => {
-      for (const piece of this.pieces) this.releaseMemory(piece)
+      for (const piece of this.pieces) this.releaseMemory(piece, spares)
     })
   }
 
-  /** Creates memory for the pieces without, mapped nowhere yet. Throws the driver's error; all is as before then. */
-  createAgain(): void {
+  /**
+   * Takes memory of `spares`, or creates it, for the pieces without; it is mapped nowhere yet. After the driver's error
+   * no piece has new memory.
+   */
+  createAgain(spares: SpareHandles | null): void {
     const driver = this.context.activate()
     const created: Piece[] = []
     try {
       relaxed(driver, () => {
         for (const piece of this.pieces) {
           if (piece.handle !== 0) continue
-          piece.handle = driver.cuMemCreate(piece.bytes, this.context.device, CU_MEM_HANDLE_TYPE_NONE)
+          piece.handle =
+            spares?.take(piece.bytes) || driver.cuMemCreate(piece.bytes, this.context.device, CU_MEM_HANDLE_TYPE_NONE)
           this.noteCreated(piece)
           created.push(piece)
         }

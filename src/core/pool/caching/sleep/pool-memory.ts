@@ -7,6 +7,7 @@ import { type RecordTable, State } from '../../../heap/records.js'
 import { UNIT_BYTES } from '../../../heap/size-classes.js'
 import type { Clocks } from '../../../order/clocks.js'
 import { HOME_RANGE } from '../../backing/backing.js'
+import type { SpareHandles } from '../../backing/pieces/spare-handles.js'
 import { VirtualBacking } from '../../backing/virtual-backing.js'
 import type { Extent } from '../../sleep/host-copies.js'
 import { type MappedRange, Sleeper, type SleepingMemory, type Work } from '../../sleep/sleeper.js'
@@ -25,6 +26,7 @@ export interface SleepingPool {
   readonly caches: StreamCaches
   readonly central: CentralHeap
   readonly config: PoolConfig
+  readonly spares: SpareHandles | null
   addressOfRecord(record: number): number
   /** Throws PoolError in the name of `call` for a closed pool. */
   checkOpen(call: string): void
@@ -93,7 +95,7 @@ class PoolMemory implements SleepingMemory {
     const { pool, backing } = this
     pool.change('sleep', () => {
       pool.central.gather()
-      if (backing.reservedBytes === 0) backing.forgetIdle()
+      if (backing.reservedBytes === 0 && pool.spares === null) backing.forgetIdle()
     })
     return this.takenBlocks().map(record => ({
       ptr: pool.addressOfRecord(record),
@@ -104,8 +106,8 @@ class PoolMemory implements SleepingMemory {
 
   unmap(): void {
     this.pool.change('sleep', () => {
-      this.pool.central.trimTo(0)
-      this.backing.suspend()
+      if (this.pool.spares === null) this.pool.central.trimTo(0)
+      this.backing.suspend(this.pool.spares)
     })
   }
 
@@ -118,7 +120,7 @@ class PoolMemory implements SleepingMemory {
   }
 
   create(): void {
-    this.backing.createAgain()
+    this.backing.createAgain(this.pool.spares)
   }
 
   map(): Iterable<MappedRange> {
