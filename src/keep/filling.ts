@@ -33,7 +33,8 @@ export class Filling implements Disposable {
     readonly generation: number,
     /** @internal */
     readonly buffer: RegionBuffer,
-    private readonly range: KeptRange,
+    /** @internal */
+    readonly range: KeptRange,
     device: Device,
   ) {
     this.arena = device.createArenaPool({ region: buffer })

@@ -4,16 +4,24 @@ import { CudaError, KeepError } from '../core/base/errors.js'
 import { showAsText } from '../core/base/readable.js'
 import type { Device } from '../core/device/device.js'
 import { RESULT } from '../core/driver/constants.js'
+import type { Source } from '../core/keeper/attachments.js'
 import type { KeeperClient } from '../core/keeper/client.js'
 import type { Found } from '../core/keeper/receiving.js'
 import { closeDescriptor } from '../core/libraries/system-calls.js'
 import { DeviceArray, type TypedArrayConstructor, type TypedArrayOf } from '../core/pool/array.js'
 import { Directory, type KeptArray } from './directory.js'
 import { type Filling, mapped } from './filling.js'
+import type { KeptRange } from './kept-range.js'
 import type { RegionBuffer } from './region-buffer.js'
 
 /** A region that is whole: device memory that outlives this process, read-only in all processes. */
 export class Region implements Disposable {
+  /** for the next keeper, if this one goes away; the driver makes new descriptors of memory that was imported, too */
+  private readonly source: Source = () => ({
+    pieces: this.range.exported(closeDescriptor),
+    directory: this.directory.encoded(),
+  })
+
   private constructor(
     private readonly client: KeeperClient,
     /** as its writer named it */
@@ -27,15 +35,18 @@ export class Region implements Disposable {
     /** the memory; closing the region unmaps it */
     readonly buffer: RegionBuffer,
     private readonly directory: Directory,
-  ) {}
+    private readonly range: KeptRange,
+  ) {
+    client.hold(generation, this.source)
+  }
 
   /**
    * The region that this process has committed.
    * @internal
    */
   static filled(client: KeeperClient, filling: Filling): Region {
-    const { name, version, generation, directory } = filling
-    return new Region(client, name, version, generation, true, filling.sealed(), directory)
+    const { name, version, generation, directory, range } = filling
+    return new Region(client, name, version, generation, true, filling.sealed(), directory, range)
   }
 
   /**
@@ -52,9 +63,9 @@ export class Region implements Disposable {
     const { generation, version, bytes, pieces } = found
     try {
       const directory = Directory.decoded(found.directory, bytes, name)
-      const [, buffer] = mapped(device, name, bytes, granuleBytes, pieces)
+      const [range, buffer] = mapped(device, name, bytes, granuleBytes, pieces)
       buffer.seal()
-      return new Region(client, name, version, generation, false, buffer, directory)
+      return new Region(client, name, version, generation, false, buffer, directory, range)
     } catch (error) {
       const isLost = error instanceof CudaError && error.result === RESULT.CUDA_ERROR_INVALID_VALUE
       const told = isLost ? client.lost(generation) : client.release(generation)
@@ -96,7 +107,7 @@ export class Region implements Disposable {
   close(): void {
     if (this.closed) return
     this.buffer.unmap()
-    this.client.release(this.generation).catch(() => {}) // the end of the connection tells the keeper, too
+    this.client.release(this.generation, this.source).catch(() => {}) // the end of the connection tells the keeper, too
   }
 
   /** `close()` at the end of a `using` block. Where that throws, this warns. */

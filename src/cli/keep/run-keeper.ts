@@ -6,6 +6,7 @@ import { printable } from '../../core/base/shown-text.js'
 import { Keeper } from '../../core/keeper/keeper.js'
 import { openFiles } from '../../core/keeper/open-files.js'
 import { usualSocketPath } from '../../core/keeper/socket-path.js'
+import { serviceManager } from '../../core/keeper/store/service-manager.js'
 import type { RunOptions } from './keeper-options.js'
 
 const REFUSED = 2
@@ -13,21 +14,28 @@ const REFUSED = 2
 const USUAL_DESCRIPTORS = 10_000
 const EXPECTED = [DescriptorError, KeepError, NoLibraryError, RangeError]
 
-/** The number of descriptors to keep: the usual one, or fewer, if the system allows no more open files. */
-function descriptorsFor(wanted: number | null): number {
+/** The number of descriptors to keep: the usual one, or fewer, if the system or its store allows no more. */
+function descriptorsFor(wanted: number | null, room: number): number {
   const { most, descriptors } = openFiles()
-  if (wanted === null) return Math.min(USUAL_DESCRIPTORS, descriptors)
-  if (wanted <= descriptors) return wanted
-  const room = `${descriptors} are left of the ${most} open files that ulimit -n allows`
-  throw new OutOfRangeError(`--max-descriptors must be at most ${descriptors}, not ${wanted}: ${room}; raise that`)
+  if (wanted === null) return Math.min(USUAL_DESCRIPTORS, descriptors, room)
+  if (wanted <= Math.min(descriptors, room)) return wanted
+  const why =
+    room < descriptors
+      ? `${room}, not ${wanted}: FileDescriptorStoreMax of the unit is ${room + 1}`
+      : `${descriptors}, not ${wanted}: ${descriptors} are left of the ${most} open files that ulimit -n allows`
+  throw new OutOfRangeError(`--max-descriptors must be at most ${why}; raise that`)
 }
 
 /** Serves until SIGINT, SIGTERM or SIGHUP. Returns the exit status; with status 2 it has printed why. */
 export async function runKeeper({ socket, replace, ...limits }: RunOptions): Promise<number> {
   const path = socket ?? usualSocketPath()
   try {
-    const options = { path, limits: { ...limits, maxDescriptors: descriptorsFor(limits.maxDescriptors) } }
-    const keeper = replace ? await Keeper.takeOver(options) : new Keeper(options)
+    const manager = serviceManager()
+    if (replace && (manager.listener ?? manager.store) !== null)
+      throw new OutOfRangeError('--replace: a service manager has started this keeper; restart it there instead')
+    const maxDescriptors = descriptorsFor(limits.maxDescriptors, manager.room)
+    const options = { path, limits: { ...limits, maxDescriptors } }
+    const keeper = replace ? await Keeper.takeOver(options, manager) : new Keeper(options, null, manager)
     const end = () => keeper.end()
     process.on('SIGINT', end).on('SIGTERM', end).on('SIGHUP', end)
     process.stdout.write(`keeps device memory; listens at ${printable(path)}\n`)

@@ -1,19 +1,18 @@
-// The client of a keeper, for the regions of a device. After the keeper went away the next request connects again.
+// The client of a keeper, for the regions of a device. After the keeper went away it connects again, and offers what it
+// has attached to the keeper that it finds.
 
-import { setTimeout as pause } from 'node:timers/promises'
 import { KeepError } from '../base/errors.js'
 import { checkPath } from '../libraries/descriptors.js'
 import { sealedFile } from '../libraries/sealed-memory.js'
-import { closeDescriptor } from '../libraries/system-calls.js'
+import { closeDescriptor, duplicateDescriptor } from '../libraries/system-calls.js'
 import { MOST_DESCRIPTORS } from '../libraries/unix-socket.js'
-import { type Answered, Connection, KeeperGone, type RequestOptions, USUAL_TIMEOUT_MS } from './connection.js'
+import { Attachments, type Facts, type Offer, offer, type Source } from './attachments.js'
+import { type Answered, type Connection, KeeperGone, type RequestOptions, USUAL_TIMEOUT_MS } from './connection.js'
+import { Link } from './link.js'
 import { ANSWERS, type Requests } from './messages.js'
 import { type Found, received } from './receiving.js'
 import type { IfFull, KeepEvent, KeptDevice, PieceOf, PruneRule, RegionInfo } from './region.js'
 import { usualSocketPath } from './socket-path.js'
-
-const FIRST_PAUSE_MS = 10
-const LONGEST_PAUSE_MS = 1000
 
 export interface FindRequest {
   readonly name: string
@@ -49,18 +48,26 @@ export interface ClientOptions {
   readonly signal?: AbortSignal | undefined
 }
 
+/** A generation that a client may fill. */
+interface Lease {
+  readonly connection: Connection
+  readonly facts: Omit<Facts, 'bytes'>
+}
+
 export class KeeperClient {
-  private connection: Connection | null = null
-  private connecting: Promise<Connection | null> | null = null
-  private isClosed = false
+  private readonly link: Link
+  private readonly attachments = new Attachments()
   private readonly listeners = new Set<(event: KeepEvent) => void>()
-  /** the connections to which leases belong, by generation */
-  private readonly leases = new Map<number, Connection>()
+  /** by generation */
+  private readonly leases = new Map<number, Lease>()
 
   private constructor(
-    private readonly path: string,
+    path: string,
     private readonly timeoutMs: number,
-  ) {}
+  ) {
+    const isNeeded = () => this.attachments.size > 0 || this.listeners.size > 0
+    this.link = new Link({ path, timeoutMs, isNeeded, prepare: connection => this.prepare(connection) })
+  }
 
   /**
    * Connects to a keeper. Without `timeoutMs` it does not wait until there is a keeper. Rejects with KeepError: 'gone'
@@ -69,7 +76,7 @@ export class KeeperClient {
   static async open({ path = usualSocketPath(), timeoutMs, signal }: ClientOptions = {}): Promise<KeeperClient> {
     checkPath(path)
     const client = new KeeperClient(path, timeoutMs ?? USUAL_TIMEOUT_MS)
-    await client.connected(timeoutMs ?? 0, signal)
+    await client.link.connected(timeoutMs ?? 0, signal)
     return client
   }
 
@@ -78,58 +85,74 @@ export class KeeperClient {
     const deadline = performance.now() + timeoutMs
     const { name, version, bytes, device, labels, ifFull } = wanted
     const body: Requests['find'] = { name, version, purpose, bytes, device, labels, ifFull }
-    return this.persist(async connection => {
+    return this.link.persist(async connection => {
       const left = Math.max(0, deadline - performance.now())
       const what = `'${name}' is not ready yet`
       const late = (answer: Answered) => void this.giveBack(connection, answer)
       const options = { timeoutMs: Math.min(left, this.timeoutMs), queuedMs: left, signal, what, late }
       const found = await received(connection, await connection.request('find', body, options), this.options(name))
-      if (found.kind === 'lease') this.leases.set(found.generation, connection)
+      const { generation } = found
+      if (found.kind === 'lease') {
+        const facts = { generation, name, version: version ?? '', device, labels: labels ?? {} }
+        this.leases.set(generation, { connection, facts })
+      } else {
+        const { version, bytes, labels } = found
+        this.attachments.add({ generation, name, version, device, labels, bytes }, connection)
+      }
       return found
     }, signal)
   }
 
   /**
-   * Makes filled generations ready, all or none. Afterwards this process has them attached. Rejects with KeepError
-   * 'gone' if the lease has ended: by force, or with the keeper.
+   * Makes filled generations ready, all or none. Afterwards this process has them attached. If the keeper ends
+   * meanwhile, the next one gets them. Rejects with KeepError 'gone' if a lease was ended by force, or no keeper comes.
    */
   async commit(filled: readonly FilledRegion[]): Promise<void> {
-    const connection = this.leaseholder(filled)
-    const directories: number[] = []
+    const leases = filled.map(({ generation }) => this.leases.get(generation))
+    const [first] = leases
+    if (first === undefined || leases.some(each => each?.connection !== first.connection))
+      throw new KeepError('commit: a generation is not leased to this client; begin with find()', 'gone')
+    const set = filled.map((each, index): Offer => {
+      const facts = { ...leases[index]!.facts, bytes: each.bytes }
+      return { ...facts, isRetired: false, source: () => copied(each) }
+    })
+    let { connection } = first
     try {
-      for (const { generation, pieces, directory } of filled) {
-        await sendPieces(connection, generation, pieces, this.options('commit'))
-        if (directory.length > 0) directories.push(sealedFile('cuda-mempool-directory', directory))
-      }
-      const set = filled.map(({ generation, bytes, pieces, directory }) => ({
-        generation,
-        bytes,
-        pieces: pieces.length,
-        directory: directory.length > 0,
-      }))
-      await connection.request('commit', { set }, { ...this.options('commit'), descriptors: directories })
-      for (const { generation } of filled) this.leases.delete(generation)
+      await this.commitTo(connection, filled)
     } catch (error) {
-      throw error instanceof KeeperGone ? noKeeper(this.path) : error
-    } finally {
-      directories.forEach(closeDescriptor)
+      if (!(error instanceof KeeperGone)) throw error
+      // Whether it had noted the commit before its end is not known, and does not matter.
+      connection = await this.link.persist(async next => {
+        await offer(next, set, this.options('commit'))
+        return next
+      })
     }
+    for (const { source, isRetired, ...facts } of set) {
+      this.leases.delete(facts.generation)
+      this.attachments.add(facts, connection)
+    }
+  }
+
+  /** Names the memory of a region that was found or committed: the next keeper gets it if this one goes away. */
+  hold(generation: number, source: Source): void {
+    if (!this.attachments.hold(generation, source)) void this.link.rejoin()
   }
 
   /** Ends a lease without a commit. */
   abandon(generation: number): Promise<void> {
-    const connection = this.leases.get(generation)
+    const connection = this.leases.get(generation)?.connection
     this.leases.delete(generation)
     return this.tell(connection, 'abandon', generation)
   }
 
-  /** Says that this process has closed a region: once for each `find` or `commit`. */
-  release(generation: number): Promise<void> {
-    return this.tell(this.connection, 'release', generation)
+  /** Says that this process has closed a region: once for each `find` or `commit`, with the source that was named. */
+  release(generation: number, source: Source | null = null): Promise<void> {
+    return this.tell(this.attachments.take(generation, source), 'release', generation)
   }
 
   /** Says that the memory of a region is gone, for its device was reset. */
   async lost(generation: number): Promise<void> {
+    this.attachments.take(generation, null)
     await this.ask('lost', { generation })
   }
 
@@ -147,7 +170,16 @@ export class KeeperClient {
 
   /** Drops a region; with readers it is retired. `force` ends that, too, and the lease of a writer. */
   async drop(name: string, { force = false }: { readonly force?: boolean } = {}): Promise<void> {
-    await this.ask('drop', { name, force })
+    let isRepeated = false // the keeper may have dropped it, and ended before its answer
+    await this.link.persist(async connection => {
+      try {
+        await connection.request('drop', { name, force }, this.options('drop'))
+      } catch (error) {
+        if (!isRepeated || !(error instanceof KeepError) || error.code !== 'absent') throw error
+      } finally {
+        isRepeated = true
+      }
+    })
   }
 
   /** Drops regions without readers. Returns them. */
@@ -165,27 +197,32 @@ export class KeeperClient {
   watch(listener: (event: KeepEvent) => void): Disposable {
     const own = (event: KeepEvent) => listener(event)
     this.listeners.add(own)
-    if (this.listeners.size === 1) this.setWatching(true)
+    if (this.listeners.size === 1) this.setWatching(this.link.current, true)
     return {
       [Symbol.dispose]: () => {
-        if (this.listeners.delete(own) && this.listeners.size === 0) this.setWatching(false)
+        if (this.listeners.delete(own) && this.listeners.size === 0) this.setWatching(this.link.current, false)
       },
     }
   }
 
   /** Ends the connection: leases end, and nothing is attached any more. */
   close(): void {
-    this.isClosed = true
-    this.connection?.end(closed())
+    this.link.close()
   }
 
-  private setWatching(on: boolean): void {
-    const { connection } = this
-    if (connection?.isOpen === true) void connection.request('watch', { on }, this.options('watch')).catch(() => {})
+  /** Tells a keeper that is new to this client what it has to know. */
+  private async prepare(connection: Connection): Promise<void> {
+    connection.onEvent = body => this.onEvent(body)
+    if (this.listeners.size > 0) this.setWatching(connection, true)
+    await this.attachments.offerTo(connection, { ...this.options('offer'), isBackground: true })
+  }
+
+  private setWatching(connection: Connection | null, on: boolean): void {
+    connection?.request('watch', { on }, { ...this.options('watch'), isBackground: true }).catch(() => {})
   }
 
   private ask<Type extends keyof Requests>(type: Type, body: Requests[Type] | PruneRule): Promise<Answered> {
-    return this.persist(connection => connection.request(type, body, this.options(type)))
+    return this.link.persist(connection => connection.request(type, body, this.options(type)))
   }
 
   /** Tells the keeper something that it knows already if the connection has ended. */
@@ -209,57 +246,29 @@ export class KeeperClient {
     return { timeoutMs: this.timeoutMs, what: `${what}: the keeper does not answer` }
   }
 
-  private leaseholder(filled: readonly FilledRegion[]): Connection {
-    const connections = filled.map(({ generation }) => this.leases.get(generation))
-    const [first] = connections
-    if (first === undefined || connections.some(each => each !== first))
-      throw new KeepError('commit: a generation is not leased to this client; begin with find()', 'gone')
-    return first
-  }
-
-  /** Repeats `work` on a new connection if the keeper ends meanwhile. */
-  private async persist<T>(work: (connection: Connection) => Promise<T>, signal?: AbortSignal): Promise<T> {
-    for (;;) {
-      const connection = await this.connected(this.timeoutMs, signal)
-      try {
-        return await work(connection)
-      } catch (error) {
-        if (!(error instanceof KeeperGone)) throw error
-      }
-    }
-  }
-
-  /** The connection, made again if needed in growing pauses. Throws KeepError 'gone' if no keeper comes in time. */
-  private async connected(timeoutMs: number, signal?: AbortSignal): Promise<Connection> {
-    const deadline = performance.now() + timeoutMs
-    for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)) {
-      signal?.throwIfAborted()
-      if (this.isClosed) throw closed()
-      if (this.connection?.isOpen === true) return this.connection
-      this.connecting ??= this.connect()
-      const connection = await orAborted(this.connecting, signal)
-      if (connection !== null) return connection
-      if (performance.now() + pauseMs >= deadline) throw noKeeper(this.path)
-      await pause(pauseMs, undefined, signal === undefined ? {} : { signal })
-    }
-  }
-
-  private async connect(): Promise<Connection | null> {
+  /** Rejects with KeeperGone if the connection has ended. */
+  private async commitTo(connection: Connection, filled: readonly FilledRegion[]): Promise<void> {
+    const directories: number[] = []
     try {
-      const connection = await Connection.open(this.path, this.timeoutMs)
-      if (connection === null) return null
-      if (this.isClosed) connection.end(closed())
-      this.connection = connection
-      connection.onEvent = body => this.onEvent(body)
-      if (this.listeners.size > 0) this.setWatching(true)
-      return connection
+      for (const { generation, pieces, directory } of filled) {
+        await sendPieces(connection, generation, pieces, this.options('commit'))
+        if (directory.length > 0) directories.push(sealedFile('cuda-mempool-directory', directory))
+      }
+      const set = filled.map(({ generation, bytes, pieces, directory }) => ({
+        generation,
+        bytes,
+        pieces: pieces.length,
+        directory: directory.length > 0,
+      }))
+      await connection.request('commit', { set }, { ...this.options('commit'), descriptors: directories })
     } finally {
-      this.connecting = null
+      directories.forEach(closeDescriptor)
     }
   }
 
   private onEvent(body: unknown): void {
     const event = ANSWERS.event(body, 'the event')
+    this.attachments.note(event)
     for (const listener of [...this.listeners]) listener(event)
   }
 }
@@ -278,19 +287,7 @@ async function sendPieces(
   }
 }
 
-function orAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
-  if (signal === undefined) return promise
-  return new Promise((resolve, reject) => {
-    const abort = () => reject(signal.reason)
-    signal.addEventListener('abort', abort, { once: true })
-    promise.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort))
-  })
-}
-
-function noKeeper(path: string): KeepError {
-  return new KeepError(`no keeper listens at ${path}; start one: cuda-mempool keep`, 'gone')
-}
-
-function closed(): KeepError {
-  return new KeepError('the connection to the keeper was closed by this program; open it again', 'gone')
+/** The memory of a filled region, as a source has it. */
+function copied({ pieces, directory }: FilledRegion): ReturnType<Source> {
+  return { pieces: pieces.map(each => ({ ...each, descriptor: duplicateDescriptor(each.descriptor) })), directory }
 }

@@ -33,6 +33,8 @@ export interface RequestOptions {
   readonly what: string
   /** gets an answer that comes after the wait was given up */
   readonly late?: (answer: Answered) => void
+  /** the process may end before the answer */
+  readonly isBackground?: boolean
 }
 
 /** A request without an answer. */
@@ -43,6 +45,7 @@ interface Pending {
   readonly queued: () => void
   /** ends all waits */
   readonly settled: () => void
+  readonly isBackground: boolean
 }
 
 interface Unsent {
@@ -59,6 +62,7 @@ export class Connection {
   /** that of the keeper, and of all that take over from it */
   keeper = 0
   onEvent: (body: unknown) => void = () => {}
+  onEnd: () => void = () => {}
   private readonly bell: Socket
   private readonly pending = new Map<number, Pending>()
   /** requests that were taken back, until the keeper confirms that */
@@ -84,7 +88,10 @@ export class Connection {
    * Connects to the keeper at `path`; null without a keeper. Throws KeepError 'user' if it is of another user,
    * 'protocol' if it speaks other versions, 'timeout' if it does not answer.
    */
-  static async open(path: string, timeoutMs: number, signal?: AbortSignal): Promise<Connection | null> {
+  static async open(
+    path: string,
+    options: Pick<RequestOptions, 'timeoutMs' | 'isBackground'>,
+  ): Promise<Connection | null> {
     const obstacle = untrusted(path)
     if (obstacle !== null) throw obstacle
     const socket = UnixSocket.connectTo(path)
@@ -99,7 +106,7 @@ export class Connection {
     try {
       const body: Requests['hello'] = { versions: VERSIONS }
       const what = `the keeper at ${path}, process ${pid}, does not answer: it is stopped or busy`
-      const answering = connection.request('hello', body, { descriptors: [keepers], timeoutMs, signal, what })
+      const answering = connection.request('hello', body, { ...options, descriptors: [keepers], what })
       closeDescriptor(keepers) // it was sent; as long as this process has it, the bell would not tell an end
       const answer = await answering
       connection.keeper = ANSWERS.hello(answer.body, 'the answer to hello').keeper
@@ -113,7 +120,7 @@ export class Connection {
 
   /** Rejects with KeepError, with KeeperGone, or with the reason of the signal. */
   request(type: PacketType, body: object, options: RequestOptions): Promise<Answered> {
-    const { descriptors = [], timeoutMs, queuedMs = timeoutMs, signal, what, late } = options
+    const { descriptors = [], timeoutMs, queuedMs = timeoutMs, signal, what, late, isBackground = false } = options
     return new Promise((resolve, reject) => {
       signal?.throwIfAborted()
       if (!this.isOpen) throw new KeeperGone()
@@ -123,6 +130,7 @@ export class Connection {
       const start = (ms: number) => {
         clearTimeout(timer)
         if (ms !== Infinity) timer = setTimeout(() => this.giveUp(request, timedOut(what, ms), late), ms)
+        if (isBackground) timer?.unref()
       }
       const abort = () => this.giveUp(request, signal?.reason, late)
       const settled = () => {
@@ -131,8 +139,8 @@ export class Connection {
       }
       signal?.addEventListener('abort', abort, { once: true })
       start(timeoutMs)
-      this.pending.set(request, { resolve, reject, settled, queued: () => start(queuedMs) })
-      this.bell.ref()
+      this.pending.set(request, { resolve, reject, settled, queued: () => start(queuedMs), isBackground })
+      if (!isBackground) this.bell.ref()
       this.unsent.push({ request, bytes, descriptors })
       this.sendUnsent()
     })
@@ -146,6 +154,7 @@ export class Connection {
     this.socket.close()
     this.bell.destroy()
     for (const request of [...this.pending.keys()]) this.settled(request)?.reject(error)
+    this.onEnd()
   }
 
   private sendUnsent(): void {
@@ -154,7 +163,7 @@ export class Connection {
       try {
         const result = this.socket.sendPacket(bytes, descriptors)
         if (result === null) {
-          setTimeout(() => this.sendUnsent(), FULL_RETRY_MS)
+          setTimeout(() => this.sendUnsent(), FULL_RETRY_MS).unref()
           return
         }
         if (result === 'gone') return // the bell tells, after the last answers were read
@@ -209,7 +218,7 @@ export class Connection {
     const pending = this.pending.get(request)
     this.pending.delete(request)
     pending?.settled()
-    if (this.pending.size === 0) this.bell.unref()
+    if ([...this.pending.values()].every(each => each.isBackground)) this.bell.unref()
     return pending
   }
 }

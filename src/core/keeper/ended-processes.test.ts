@@ -17,7 +17,7 @@ else {
   const actors: Actor[] = []
   const clients: KeeperClient[] = []
   const actor = (...args: readonly string[]) => {
-    const made = new Actor(...args)
+    const made = new Actor(args)
     actors.push(made)
     return made
   }

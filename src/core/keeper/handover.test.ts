@@ -26,7 +26,7 @@ else {
   const actors: Actor[] = []
   const clients: KeeperClient[] = []
   const start = async (role: 'keeper' | 'successor', ...args: readonly string[]) => {
-    const made = new Actor(role, path, ...args)
+    const made = new Actor([role, path, ...args])
     actors.push(made)
     assert.equal(await made.line(), 'listens')
     return made
@@ -98,7 +98,7 @@ else {
     const texts = Array.from({ length: 600 }, (_, index) => `piece ${index}`)
     await kept(client, 'weights', texts)
     for (let point = 1; ; point++) {
-      const successor = new Actor('successor', path, String(point))
+      const successor = new Actor(['successor', path, String(point)])
       actors.push(successor)
       assert.equal(await successor.line(), null)
       await successor.ended
@@ -120,7 +120,7 @@ else {
   test('a keeper that is killed while it hands over leaves all to its successor, or nothing to anyone', async () => {
     let taken = 0
     for (let point = 1; ; point++) {
-      const keeper = new Actor('keeper', path, String(point + 12))
+      const keeper = new Actor(['keeper', path, String(point + 12)])
       actors.push(keeper)
       assert.equal(await keeper.line(), 'listens')
       const client = await connect()
@@ -128,7 +128,7 @@ else {
         () => true,
         () => false,
       )
-      const successor = new Actor('successor', path)
+      const successor = new Actor(['successor', path])
       actors.push(successor)
       await keeper.ended
       const isOver = keeper.process.signalCode === null

@@ -72,7 +72,7 @@ export interface Inheritance {
 
 /** Takes over from the keeper at `path`; null without a keeper. Throws KeepError, and leaves all to it then. */
 export async function inheritedFrom(path: string): Promise<Inheritance | null> {
-  const connection = await Connection.open(path, USUAL_TIMEOUT_MS)
+  const connection = await Connection.open(path, { timeoutMs: USUAL_TIMEOUT_MS })
   if (connection === null) return null
   const options = { timeoutMs: USUAL_TIMEOUT_MS, what: 'the keeper does not hand over' }
   const received: number[] = []

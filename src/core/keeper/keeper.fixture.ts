@@ -17,6 +17,8 @@ import { KeeperClient } from './client.js'
 import { Keeper } from './keeper.js'
 import type { Found } from './receiving.js'
 import type { PieceOf } from './region.js'
+import { serviceManager } from './store/service-manager.js'
+import { StateFile } from './store/state-file.js'
 
 export const DEVICE = { uuid: 'GPU-1', totalBytes: 2 ** 37, simulated: true }
 export const LIMITS = { maxBytes: null, maxRegions: 20_000, maxDescriptors: 50_000 }
@@ -104,14 +106,24 @@ export async function read(client: KeeperClient, name: string): Promise<string[]
   return contents(await client.find({ name, purpose: 'read', device: DEVICE }))
 }
 
+/** Variables and descriptors that a process gets besides the usual ones. */
+export interface Passed {
+  readonly env: NodeJS.ProcessEnv
+  readonly descriptors: readonly number[]
+}
+
 /** A process that runs a role of this file. Its lines are answers. */
 export class Actor {
   readonly process: ChildProcess
   private readonly lines: AsyncIterator<string>
   readonly ended: Promise<unknown>
 
-  constructor(...args: readonly string[]) {
-    this.process = spawn(process.execPath, [SCRIPT, ...args], { stdio: ['pipe', 'pipe', 'inherit'] })
+  constructor(args: readonly string[], { env, descriptors }: Passed = { env: {}, descriptors: [] }) {
+    // LISTEN_PID is the number of the process that it is meant for.
+    this.process = spawn('/bin/sh', ['-c', 'LISTEN_PID=$$ exec "$0" "$@"', process.execPath, SCRIPT, ...args], {
+      stdio: ['pipe', 'pipe', 'inherit', ...descriptors],
+      env: { ...process.env, ...env },
+    })
     this.lines = createInterface({ input: this.process.stdout! })[Symbol.asyncIterator]()
     this.ended = once(this.process, 'exit')
   }
@@ -135,14 +147,16 @@ export class Actor {
 /** Ends this process with SIGKILL at its `last`-th call that another process can see. */
 function endAt(last: number): void {
   let count = 0
-  const prototype = UnixSocket.prototype as unknown as Record<string, (...args: unknown[]) => unknown>
-  for (const name of ['sendPacket', 'receivePacket', 'accept']) {
-    const call = prototype[name]
-    prototype[name] = function (this: unknown, ...args) {
+  const replace = (prototype: object, name: string) => {
+    const methods = prototype as Record<string, (...args: unknown[]) => unknown>
+    const call = methods[name]
+    methods[name] = function (this: unknown, ...args) {
       if (++count === last) process.kill(process.pid, 'SIGKILL')
       return call.apply(this, args)
     }
   }
+  for (const name of ['sendPacket', 'receivePacket', 'accept']) replace(UnixSocket.prototype, name)
+  replace(StateFile.prototype, 'write')
 }
 
 /**
@@ -154,7 +168,10 @@ async function act(role: string, path: string, ...args: readonly string[]): Prom
   if (role === 'keeper' || role === 'successor') {
     if (args[0] !== undefined) endAt(Number(args[0]))
     const options = { path, limits: LIMITS }
-    const keeper = role === 'keeper' ? new Keeper(options) : await Keeper.takeOver(options).catch(() => process.exit(1))
+    const keeper =
+      role === 'keeper'
+        ? new Keeper(options, null, serviceManager())
+        : await Keeper.takeOver(options).catch(() => process.exit(1))
     process.on('SIGTERM', () => keeper.end())
     console.log('listens')
     return keeper.run()

@@ -317,13 +317,19 @@ else {
       )
     })
 
-    test('is found again after a restart, by the next request', async () => {
+    test('is found again after a restart, by the next request; a commit goes to the next keeper', async () => {
       const client = await connect()
       await kept(client, 'weights', ['x'])
       const generation = await leased(client, 'other')
       await restart()
-      await assert.rejects(commit(client, generation, ['x']), refused('gone', /./))
-      assert.deepEqual(await client.list(), [])
+      await commit(client, generation, ['x'])
+      const regions = await client.list()
+      assert.deepEqual(
+        regions.map(({ name, state, readers }) => [name, state, readers]),
+        [['other', 'ready', [process.pid]]],
+      )
+      await client.release(generation)
+      assert.deepEqual((await client.list())[0].readers, [])
       await kept(client, 'weights', ['y'])
       assert.deepEqual(await read(client, 'weights'), ['y'])
       client.close()

@@ -1,22 +1,26 @@
 // The keeper's process: waits for packets of its clients, changes the state by them, and answers. It holds descriptors
 // of device memory and loads no driver. Nothing runs while no client asks.
 
-import { fstatSync, openSync } from 'node:fs'
+import { fstatSync } from 'node:fs'
 import { DescriptorError, KeepError } from '../base/errors.js'
 import { Poller } from '../libraries/poller.js'
 import { closeDescriptor } from '../libraries/system-calls.js'
 import { UnixSocket } from '../libraries/unix-socket.js'
 import { Channel, type Incoming } from './channel.js'
+import { Entrance } from './entrance.js'
 import { Heritage, type Inheritance, inheritedFrom } from './handover.js'
 import { REQUESTS } from './messages.js'
 import { openFiles } from './open-files.js'
 import { commonVersion, VERSIONS, type Versions } from './protocol.js'
 import type { KeepEvent } from './region.js'
-import { answerTo, found, sealed } from './requests.js'
-import { listenAlone, type Place } from './socket-path.js'
+import { answerTo, found, offered, sealed } from './requests.js'
+import { listenAlone, listenAt } from './socket-path.js'
+import type { Generation } from './state/generation.js'
 import { type Effects, KeptRegions, type Outcome } from './state/kept-regions.js'
 import type { Limits } from './state/quota.js'
 import { restore, type Snapshot } from './state/snapshot.js'
+import type { DescriptorStore } from './store/descriptor-store.js'
+import type { ServiceManager } from './store/service-manager.js'
 
 /** All others wait meanwhile. 10,000 regions take less than a second. */
 const LONGEST_HANDOVER_MS = 10_000
@@ -32,11 +36,9 @@ export interface KeeperOptions {
 
 export class Keeper {
   readonly regions: KeptRegions
-  private readonly place: Place
+  private readonly entrance: Entrance
   private readonly poller: Poller
   private readonly channels = new Map<number, Channel>()
-  /** closed to accept a connection that is refused, when all other descriptors are taken */
-  private spare: number
   private isEnding = false
   private readonly mostConnections = openFiles().connections
   /** that of the first of the keepers that took over from each other */
@@ -45,41 +47,54 @@ export class Keeper {
   private heir: Channel | null = null
   private heritage: Heritage | null = null
   private isTaken = false
+  /** has copies of the descriptors, in a service manager */
+  private readonly store: DescriptorStore | null
 
   constructor(
     private readonly options: KeeperOptions,
     inherited: Inheritance | null = null,
+    private readonly manager: ServiceManager | null = null,
   ) {
-    this.place = inherited?.place ?? listenAlone(options.path)
-    this.number = inherited?.snapshot.keeper ?? Date.now()
+    const { listener = null, store = null } = manager ?? {}
+    const { path } = options
+    const place = inherited?.place ?? (listener === null ? listenAlone(path) : listenAt(listener, path))
+    this.entrance = new Entrance(place)
+    this.store = store
+    this.number = inherited?.snapshot.keeper ?? store?.snapshot?.keeper ?? Date.now()
     this.poller = new Poller()
-    this.spare = openSync('/dev/null', 'r')
     const effects: Effects = {
       answer: (client, request, outcome) => this.answerFind(client as Channel, request, outcome),
       close: descriptors => descriptors.forEach(closeDescriptor),
-      tell: event => this.tell(event),
+      tell: (kind, generation) => this.tell(kind, generation),
     }
     // Numbers of later keepers are higher: no generation of another keeper is taken for one of this.
-    this.regions = new KeptRegions(options.limits, effects, inherited?.snapshot.next ?? this.number)
+    const next = inherited?.snapshot.next ?? Math.max(Date.now(), store?.snapshot?.next ?? 0)
+    this.regions = new KeptRegions(options.limits, effects, next)
     if (inherited !== null) this.inherit(inherited)
+    store?.restoreTo(this.regions)
+    store?.save(this.regions, this.number)
     this.serveAll()
   }
 
   /** Takes over from the keeper at the path; without a keeper there a new one starts. */
-  static async takeOver(options: KeeperOptions): Promise<Keeper> {
+  static async takeOver(options: KeeperOptions, manager: ServiceManager | null = null): Promise<Keeper> {
     const inherited = await inheritedFrom(options.path)
-    const keeper = new Keeper(options, inherited)
+    const keeper = new Keeper(options, inherited, manager)
     await inherited?.confirm()
     return keeper
   }
 
   /** Serves until `end` is called. */
   async run(): Promise<void> {
+    const notifications = this.manager?.notifications
+    notifications?.send([{ text: 'READY=1' }])
     while (!this.isEnding) {
+      notifications?.watch(this.poller)
       const ready = await this.poller.wait()
       // A client that learnt of the end of a process must not see it in an answer: ended ones come first.
       ready.sort((one, other) => Number(other.ended) - Number(one.ended))
       for (const { descriptor, readable, writable, ended } of ready) {
+        if (notifications?.proceed(descriptor, this.poller) === true) continue
         const channel = this.channels.get(descriptor)
         if (this.heir !== null && channel !== this.heir) continue
         if (channel === undefined) this.accept()
@@ -89,6 +104,7 @@ export class Keeper {
       }
       this.settle()
     }
+    notifications?.send([{ text: 'STOPPING=1' }])
     this.close()
   }
 
@@ -100,7 +116,7 @@ export class Keeper {
 
   private accept(): void {
     for (;;) {
-      const socket = this.nextConnection()
+      const socket = this.entrance.accept()
       if (socket === null) return
       const { pid, user } = socket.peer()
       const own = this.options.user ?? process.geteuid!()
@@ -112,19 +128,6 @@ export class Keeper {
         this.channels.set(channel.descriptor, channel)
         this.poller.watch(channel.descriptor, false)
       }
-    }
-  }
-
-  private nextConnection(): UnixSocket | null {
-    const { listener } = this.place
-    try {
-      return listener.accept()
-    } catch (error) {
-      if (!(error instanceof DescriptorError) || !['EMFILE', 'ENFILE'].includes(error.resultName)) throw error
-      closeDescriptor(this.spare)
-      listener.accept()?.close()
-      this.spare = openSync('/dev/null', 'r')
-      return null
     }
   }
 
@@ -154,11 +157,15 @@ export class Keeper {
       if (type === 'hello') this.greet(channel, incoming)
       else if (channel.version === 0 || version !== channel.version)
         throw new KeepError(`${type}: hello comes first, and then packets of the version that was agreed`, 'protocol')
-      else if (type === 'commit') this.commit(channel, incoming)
-      else if (type === 'handover') this.handOver(channel, incoming)
+      else if (type === 'commit') this.publish(channel, request, sealed(this.regions, channel, incoming), {})
+      else if (type === 'offer') {
+        const { generations, wanted } = offered(this.regions, channel, incoming)
+        this.publish(channel, request, generations, { wanted })
+      } else if (type === 'handover') this.handOver(channel, incoming)
       else if (type === 'taken') this.leave(channel, request)
       else {
         const answer = answerTo(this.regions, channel, incoming)
+        this.store?.save(this.regions, this.number)
         if (answer !== null) channel.send('ok', request, answer.body, answer.descriptors)
       }
     } catch (error) {
@@ -185,9 +192,18 @@ export class Keeper {
     channel.send('ok', request, { version, keeper: this.number })
   }
 
-  private commit(channel: Channel, incoming: Incoming): void {
-    this.regions.publish(sealed(this.regions, channel, incoming))
-    channel.send('ok', incoming.request, {})
+  /** Makes sealed generations ready once they are stored, and then answers. */
+  private publish(channel: Channel, request: number, set: readonly Generation[], answer: object): void {
+    const { store } = this
+    const stored = (refusal: DescriptorError | null) => {
+      if (refusal === null) this.regions.publish(set)
+      else this.regions.refuse(set)
+      store?.save(this.regions, this.number)
+      if (refusal === null) channel.send('ok', request, answer)
+      else channel.send('error', request, { code: 'quota', message: `not stored, begin again: ${refusal.message}` })
+    }
+    if (store === null || set.length === 0) stored(null)
+    else store.add(set, stored)
   }
 
   private inherit({ channels, snapshot, descriptors }: Inheritance): void {
@@ -204,13 +220,15 @@ export class Keeper {
   /** Sends a part of all. With the first part all others have to wait. */
   private handOver(channel: Channel, { request, body }: Incoming): void {
     const { first } = REQUESTS.handover(body, 'handover')
+    if (this.store !== null)
+      throw new KeepError('handover: a service manager has started the keeper; restart it there', 'protocol')
     if (first === 0) {
       for (const each of this.channels.values()) if (each.hasQueued) each.isOpen = false // they connect again
       this.endGone()
       this.heir = channel
       this.heritage?.close()
-      this.heritage = new Heritage(this.place, this.number, this.regions, this.others())
-      this.poller.forget(this.place.listener.descriptor)
+      this.heritage = new Heritage(this.entrance.place, this.number, this.regions, this.others())
+      this.poller.forget(this.entrance.descriptor)
       for (const each of this.others()) this.poller.forget(each.descriptor)
       setTimeout(() => this.disinherit(channel), LONGEST_HANDOVER_MS).unref()
     }
@@ -242,7 +260,7 @@ export class Keeper {
     this.heir = null
     this.heritage?.close()
     this.heritage = null
-    this.poller.watch(this.place.listener.descriptor, false)
+    this.poller.watch(this.entrance.descriptor, false)
     for (const channel of this.channels.values()) this.poller.watch(channel.descriptor, channel.hasQueued)
   }
 
@@ -254,13 +272,19 @@ export class Keeper {
     }
   }
 
-  private tell(event: KeepEvent): void {
-    for (const channel of this.channels.values()) if (channel.isWatching) channel.send('event', 0, event)
+  /** Readers of what is dropped hear it, too: they do not offer it to another keeper as if it was not. */
+  private tell(kind: KeepEvent['kind'], generation: Generation): void {
+    this.store?.changed(generation, kind === 'ready')
+    for (const channel of this.channels.values()) {
+      const isConcerned = generation.readers.has(channel) && kind !== 'ready'
+      if (channel.isWatching || isConcerned) channel.send('event', 0, generation.event(kind))
+    }
   }
 
-  /** Ends the clients that are gone, and waits for those that have something unread. */
+  /** Ends the clients that are gone, saves the state, and waits for those that have something unread. */
   private settle(): void {
     this.endGone()
+    this.store?.save(this.regions, this.number)
     if (this.heir === null) this.serveAll()
     else if (this.heir.isOpen) this.poller.watch(this.heir.descriptor, this.heir.hasQueued)
     else this.serveAll()
@@ -285,10 +309,9 @@ export class Keeper {
     for (const channel of this.channels.values()) channel.close()
     for (const generation of this.regions.generations.values()) generation.descriptors.forEach(closeDescriptor)
     this.heritage?.close()
-    if (this.isTaken) this.place.listener.leaveFile()
-    else this.place.listener.close()
-    closeDescriptor(this.place.lock)
-    closeDescriptor(this.spare)
+    this.store?.close()
+    this.manager?.notifications?.close()
+    this.entrance.close(this.isTaken)
     this.poller.close()
   }
 }

@@ -46,6 +46,19 @@ export const WANTED = fields({
   ifFull: oneOf('fail', 'evictUnused', 'replace'),
 })
 
+const OFFERED = fields({
+  /** later numbers stay exact */
+  generation: wholeFrom(0, Number.MAX_SAFE_INTEGER / 2),
+  name: NAME,
+  version: VERSION,
+  device: DEVICE,
+  labels: LABELS,
+  bytes: BYTES,
+  retired: flag,
+  sizes: SIZES,
+  directory: flag,
+})
+
 /** The requests of clients. */
 export const REQUESTS = {
   /** carries one end of a stream socket, through which the keeper says that it has sent something */
@@ -77,6 +90,11 @@ export const REQUESTS = {
   drop: fields({ name: NAME, force: flag }),
   prune: fields({ unusedMs: maybe(COUNT), unfinished: maybe(flag), name: maybe(NAME), all: maybe(flag) }),
   watch: fields({ on: flag }),
+  /**
+   * of a client whose keeper went away: what it has attached, or could not commit. It carries the directory and the
+   * pieces of each generation, or none of them to ask which the keeper wants.
+   */
+  offer: fields({ set: listOf(OFFERED, MOST_DESCRIPTORS) }),
   /** of a successor: asks for the descriptors from `first` on; with 0 the keeper stops serving others */
   handover: fields({ first: COUNT }),
   /** of a successor: it has all, and the keeper ends */
@@ -95,10 +113,13 @@ export const ANSWERS = {
     generation: COUNT,
     version: VERSION,
     bytes: COUNT,
+    labels: LABELS,
     pieces: COUNT,
     directory: flag,
     sizes: SIZES,
   }),
+  /** the generations that the keeper does not have; those that it has, the client has attached */
+  offer: fields({ wanted: listOf(COUNT, MOST_DESCRIPTORS) }),
   more: fields({ sizes: SIZES }),
   /** the first packet has the state as its first descriptor, a sealed file */
   handover: fields({ descriptors: COUNT }),

@@ -15,6 +15,7 @@ export type Found =
       readonly generation: number
       readonly version: string
       readonly bytes: number
+      readonly labels: Readonly<Record<string, string>>
       /** the caller closes their descriptors */
       readonly pieces: readonly PieceOf[]
       readonly directory: Uint8Array
@@ -26,7 +27,7 @@ export async function received(connection: Connection, answer: Answered, options
   let attached: number | null = null
   try {
     const facts = ANSWERS.find(answer.body, 'the answer to find')
-    const { kind, generation, version, bytes, sizes } = facts
+    const { kind, generation, version, bytes, labels, sizes } = facts
     if (kind === 'lease') return { kind, generation }
     attached = generation
     const first = answer.descriptors.slice(facts.directory ? 1 : 0)
@@ -42,7 +43,7 @@ export async function received(connection: Connection, answer: Answered, options
     const directory = facts.directory ? readSealed(answer.descriptors[0], MOST_DIRECTORY_BYTES) : new Uint8Array(0)
     for (const { descriptor } of pieces) open.delete(descriptor)
     attached = null
-    return { kind, generation, version, bytes, pieces, directory }
+    return { kind, generation, version, bytes, labels, pieces, directory }
   } finally {
     open.forEach(closeDescriptor)
     if (attached !== null) connection.request('release', { generation: attached }, options).catch(() => {})

@@ -6,6 +6,7 @@ import type { Channel, Incoming } from './channel.js'
 import { checkDirectory, checkPiece } from './descriptor-check.js'
 import { MOST_FIRST_PIECES, MOST_PAGE_BYTES, REQUESTS, type Requests } from './messages.js'
 import type { RegionInfo } from './region.js'
+import { type Adopted, adopt, type Offered } from './state/adoption.js'
 import type { KeptRegions, Outcome } from './state/kept-regions.js'
 import { pruned, regionsAfter } from './state/upkeep.js'
 
@@ -23,7 +24,7 @@ interface Asked {
   readonly descriptors: number[]
 }
 
-type Known = Exclude<keyof Requests, 'hello' | 'commit' | 'handover' | 'taken'>
+type Known = Exclude<keyof Requests, 'hello' | 'commit' | 'offer' | 'handover' | 'taken'>
 
 const HANDLERS: { readonly [Type in Known]: (asked: Asked, body: Requests[Type]) => Answer | null } = {
   find({ regions, channel, request }, { purpose, bytes = 0, labels = {}, ifFull = 'fail', ...wanted }) {
@@ -109,14 +110,35 @@ export function sealed(regions: KeptRegions, channel: Channel, { body, descripto
   return generations
 }
 
+/** Takes what the client of a keeper before offers, if this one does not have it. Throws KeepError. */
+export function offered(regions: KeptRegions, channel: Channel, { body, descriptors }: Incoming): Adopted {
+  const { set } = REQUESTS.offer(body, 'offer')
+  const counts = set.map(({ directory, sizes }) => (directory ? 1 : 0) + sizes.length)
+  if (counts.reduce((sum, count) => sum + count, 0) !== descriptors.length)
+    throw new KeepError('offer: it names other descriptors than it carries', 'protocol')
+  let next = 0
+  const parts = set.map(({ device, directory, sizes, ...facts }): Offered => {
+    const table = directory ? descriptors[next++] : null
+    if (table !== null) checkDirectory(table)
+    const pieces = sizes.map(bytes => ({ descriptor: descriptors[next++], bytes }))
+    for (const { descriptor } of pieces) checkPiece(descriptor, device)
+    return { ...facts, device, directory: table, pieces }
+  })
+  const adopted = adopt(regions, channel, parts)
+  for (const { descriptors: taken } of adopted.generations)
+    for (const each of taken) descriptors.splice(descriptors.indexOf(each), 1)
+  return adopted
+}
+
 /** The answer to a `find`. */
 export function found(outcome: Exclude<Outcome, { kind: 'refused' }>): Answer {
   const { kind, generation } = outcome
-  const { number, version, contentBytes: bytes, pieces, directory } = generation
+  const { number, version, contentBytes: bytes, labels, pieces, directory } = generation
   const first = pieces.slice(0, MOST_FIRST_PIECES) // a lease has none
   const sizes = first.map(piece => piece.bytes)
+  const facts = { kind, generation: number, version, bytes, labels }
   return {
-    body: { kind, generation: number, version, bytes, pieces: pieces.length, directory: directory !== null, sizes },
+    body: { ...facts, pieces: pieces.length, directory: directory !== null, sizes },
     descriptors: [...(directory === null ? [] : [directory]), ...first.map(piece => piece.descriptor)],
   }
 }

@@ -46,6 +46,15 @@ export function listenAlone(path: string): Place {
   }
 }
 
+/**
+ * Goes on with a socket that another process made for this one to listen at. Throws DescriptorError EADDRINUSE if a
+ * keeper listens at `path`.
+ */
+export function listenAt(descriptor: number, path: string): Place {
+  checkPath(path)
+  return { lock: lockedPlace(path), listener: UnixSocket.listeningAt(descriptor, BACKLOG) }
+}
+
 /** Why a client must not trust the socket at `path`; null if only this user can have made it. */
 export function untrusted(path: string): KeepError | null {
   try {

@@ -9,9 +9,11 @@ import { closeDescriptor, openSystem, refusal, type System } from './system-call
 
 const AF_UNIX = 1
 const SOCK_STREAM = 1
+const SOCK_DGRAM = 2
 const SOCK_SEQPACKET = 5
 const SOCK_NONBLOCK = 0x800
 const SOCK_CLOEXEC = 0x80000
+const F_SETFL = 4
 const SOL_SOCKET = 1
 const SO_PEERCRED = 17
 const SCM_RIGHTS = 1
@@ -75,13 +77,23 @@ export class UnixSocket {
 
   /** Connects to the socket that listens at `path`; null if there is no listener. */
   static connectTo(path: string): UnixSocket | null {
-    return UnixSocket.open(socket => {
-      const address = addressOf(path)
-      if (socket.system.calls.connect(socket.descriptor, address, address.length) === 0) return socket
-      if (!socket.failedWith('ENOENT', 'ECONNREFUSED', 'EAGAIN')) throw refusal(socket.system, 'connect', path)
-      socket.close()
-      return null
-    })
+    return UnixSocket.connect(path, addressOf(path), SOCK_SEQPACKET)
+  }
+
+  /** A socket whose packets go to the datagram socket at `path`, or at an abstract address `@name`; null without it. */
+  static sendingTo(path: string): UnixSocket | null {
+    const address = addressOf(path)
+    if (!path.startsWith('@')) return UnixSocket.connect(path, address, SOCK_DGRAM)
+    address[2] = 0
+    return UnixSocket.connect(path, address.subarray(0, -1), SOCK_DGRAM) // all bytes are of the name
+  }
+
+  /** Goes on to listen at a socket that another process has bound: from now on clients see this one as their peer. */
+  static listeningAt(descriptor: number, backlog: number): UnixSocket {
+    const socket = UnixSocket.of(descriptor)
+    socket.must('fcntl', socket.system.calls.fcntl(descriptor, F_SETFL, 'int', SOCK_NONBLOCK), 'not to wait')
+    socket.must('listen', socket.system.calls.listen(descriptor, backlog), 'again')
+    return socket
   }
 
   /** A socket that another process has opened; `path` is its file, if this process is to remove it. */
@@ -89,9 +101,18 @@ export class UnixSocket {
     return new UnixSocket(openSystem(), descriptor, path)
   }
 
-  private static open<Result>(prepare: (socket: UnixSocket) => Result): Result {
+  private static connect(path: string, address: Uint8Array, kind: number): UnixSocket | null {
+    return UnixSocket.open(socket => {
+      if (socket.system.calls.connect(socket.descriptor, address, address.length) === 0) return socket
+      if (!socket.failedWith('ENOENT', 'ECONNREFUSED', 'EAGAIN')) throw refusal(socket.system, 'connect', path)
+      socket.close()
+      return null
+    }, kind)
+  }
+
+  private static open<Result>(prepare: (socket: UnixSocket) => Result, kind = SOCK_SEQPACKET): Result {
     const system = openSystem()
-    const descriptor = system.calls.socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)
+    const descriptor = system.calls.socket(AF_UNIX, kind | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)
     if (descriptor < 0) throw refusal(system, 'socket', 'of the kind that passes descriptors')
     const socket = new UnixSocket(system, descriptor)
     try {

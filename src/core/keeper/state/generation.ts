@@ -39,6 +39,8 @@ export class Generation {
   state: Exclude<RegionState, 'unfinished'> = 'filling'
   /** whether the commit was read: the end of the writer no longer changes anything */
   isSealed = false
+  /** whether a keeper before had dropped it: it is never ready again */
+  isRetired = false
   pieces: PieceOf[] = []
   /** descriptor of the names and places of its arrays; null before the commit, or without arrays */
   directory: number | null = null

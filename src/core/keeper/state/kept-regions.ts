@@ -3,7 +3,7 @@
 // generations stay while they have readers. A `find` is answered as soon as the state of its name allows.
 
 import { KeepError } from '../../base/errors.js'
-import type { KeepEvent, PieceOf } from '../region.js'
+import type { KeepEvent, KeptDevice, PieceOf } from '../region.js'
 import { bytesIn, type Client, type Filled, Generation, type Wanted } from './generation.js'
 import { type Limits, shownName, Usage } from './quota.js'
 import { checkFilled, nothingToDrop, notLeased, notThere, otherDevice, outOfOrder, tooManyWait } from './refusals.js'
@@ -18,7 +18,7 @@ export type Outcome =
 export interface Effects {
   answer(client: Client, request: number, outcome: Outcome): void
   close(descriptors: readonly number[]): void
-  tell(event: KeepEvent): void
+  tell(kind: KeepEvent['kind'], generation: Generation): void
 }
 
 export interface Waiter {
@@ -75,10 +75,9 @@ export class KeptRegions {
   /** Adds a generation of a keeper before. */
   restore(generation: Generation): void {
     const { name, device, bytes, descriptors, state } = generation
-    const kept = this.names.get(name) ?? { ready: null, lease: null, queue: [] }
-    this.names.set(name, kept)
+    const kept = this.keptOf(name)
     if (state === 'ready') kept.ready = generation
-    else if (generation.isLeased) kept.lease = generation
+    else if (generation.isLeased) kept.lease ??= generation
     this.generations.set(generation.number, generation)
     this.usage.add(device, { bytes, descriptors: descriptors.length, regions: 1 })
     this.tidy(name)
@@ -135,21 +134,58 @@ export class KeptRegions {
     return generations
   }
 
-  /** Makes a sealed set ready, all at once. Its writer has it attached. */
+  /** Makes a sealed set ready, all at once. Its writer has it attached. What is older than a ready one is retired. */
   publish(set: readonly Generation[]): void {
     for (const generation of set) {
-      const kept = this.names.get(generation.name)!
+      const kept = this.keptOf(generation.name)
       const old = kept.ready
-      kept.ready = generation
-      kept.lease = null
-      generation.state = 'ready'
+      if (kept.lease === generation) kept.lease = null
       generation.lastUse = this.now()
-      if (generation.writer.isOpen) generation.readers.set(generation.writer, 1)
-      this.unfinished.forget(generation.name)
-      this.effects.tell(generation.event('ready'))
-      if (old !== null) this.retire(old)
+      if (generation.writer.isOpen) this.attach(generation, generation.writer)
+      if (generation.isRetired || (old !== null && old.number > generation.number)) this.retire(generation)
+      else {
+        kept.ready = generation
+        generation.state = 'ready'
+        this.unfinished.forget(generation.name)
+        this.effects.tell('ready', generation)
+        if (old !== null) this.retire(old)
+      }
     }
     for (const { name } of set) this.advance(name)
+  }
+
+  /** Ends a sealed set that could not be stored. */
+  refuse(set: readonly Generation[]): void {
+    for (const generation of set) {
+      generation.isSealed = false
+      this.endLease(generation)
+    }
+  }
+
+  /** Takes back `restore`; the descriptors stay open. */
+  withdraw(generation: Generation): void {
+    const { name, number, device, bytes, descriptors } = generation
+    const kept = this.names.get(name)
+    if (kept?.ready === generation) kept.ready = null
+    if (kept?.lease === generation) kept.lease = null
+    this.generations.delete(number)
+    this.usage.add(device, { bytes: -bytes, descriptors: -descriptors.length, regions: -1 })
+    this.tidy(name)
+  }
+
+  /** Throws KeepError unless a generation that a client offers may be kept. */
+  checkOffer({ name, device, bytes, descriptors }: Generation): void {
+    const { ready = null, lease = null } = this.names.get(name) ?? {}
+    const home = ready ?? lease
+    if (home !== null && home.device.uuid !== device.uuid) throw otherDevice(home, device)
+    if (this.usage.isTooMuch(bytes, device)) throw this.usage.refusal(name, bytes, device, this.idleOn(device))
+    this.usage.checkPieces(name, device, 0, descriptors.length)
+  }
+
+  /** Notes that a client has it attached once more. */
+  attach(generation: Generation, client: Client): void {
+    generation.readers.set(client, (generation.readers.get(client) ?? 0) + 1)
+    generation.lastUse = this.now()
   }
 
   /** Ends a lease without a commit. */
@@ -171,7 +207,7 @@ export class KeptRegions {
   lose(number: number): void {
     const generation = this.generations.get(number)
     if (generation === undefined || generation.isLeased) return
-    this.effects.tell(generation.event('lost'))
+    this.effects.tell('lost', generation)
     this.remove(generation)
   }
 
@@ -212,7 +248,7 @@ export class KeptRegions {
     if (generation.readers.size === 0) this.remove(generation)
     else {
       generation.state = 'retired'
-      this.effects.tell(generation.event('retired'))
+      this.effects.tell('retired', generation)
       this.tidy(generation.name)
     }
   }
@@ -221,17 +257,14 @@ export class KeptRegions {
   private outcomeOf(kept: Kept, client: Client, wanted: Wanted): Outcome | null {
     const { ready, lease } = kept
     const home = ready ?? lease
-    if (home !== null && home.device.uuid !== wanted.device.uuid) return refused(otherDevice(home, wanted))
-    if (ready !== null && isWanted(ready, wanted)) return this.attached(ready, client)
+    if (home !== null && home.device.uuid !== wanted.device.uuid) return refused(otherDevice(home, wanted.device))
+    if (ready !== null && isWanted(ready, wanted)) {
+      this.attach(ready, client)
+      return { kind: 'ready', generation: ready }
+    }
     if (wanted.purpose === 'fill') return lease === null ? this.leased(kept, client, wanted) : null
     if (lease !== null && isWanted(lease, wanted)) return null
     return refused(notThere(wanted, ready, this.unfinished.of(wanted.name)))
-  }
-
-  private attached(generation: Generation, client: Client): Outcome {
-    generation.readers.set(client, (generation.readers.get(client) ?? 0) + 1)
-    generation.lastUse = this.now()
-    return { kind: 'ready', generation }
   }
 
   private leased(kept: Kept, client: Client, wanted: Wanted): Outcome {
@@ -243,16 +276,14 @@ export class KeptRegions {
     this.names.set(name, kept)
     this.generations.set(generation.number, generation)
     this.usage.add(device, { bytes, regions: 1 })
-    this.effects.tell(generation.event('leased'))
+    this.effects.tell('leased', generation)
     return { kind: 'lease', generation }
   }
 
   /** Drops what `ifFull` allows, as little as suffices. The error if that is too little; then all stays. */
   private makeRoom({ ready }: Kept, { name, bytes, device, ifFull }: Wanted): KeepError | null {
     if (!this.usage.isTooMuch(bytes, device)) return null
-    const idle = [...this.generations.values()]
-      .filter(each => each.state === 'ready' && each.readers.size === 0 && each.device.uuid === device.uuid)
-      .sort((a, b) => a.lastUse - b.lastUse)
+    const idle = this.idleOn(device)
     const allowed =
       ifFull === 'fail' ? [] : idle.filter(each => (ifFull === 'replace' ? each === ready : isEvictable(each)))
     for (let count = 1; count <= allowed.length; count++) {
@@ -261,6 +292,13 @@ export class KeptRegions {
       return null
     }
     return this.usage.refusal(name, bytes, device, idle)
+  }
+
+  /** The regions without readers on a device, the longest unused first. */
+  private idleOn({ uuid }: KeptDevice): Generation[] {
+    return [...this.generations.values()]
+      .filter(each => each.state === 'ready' && each.readers.size === 0 && each.device.uuid === uuid)
+      .sort((a, b) => a.lastUse - b.lastUse)
   }
 
   /** Answers the requests for a name that need not wait any more: writers first, for readers wait for them. */
@@ -288,21 +326,21 @@ export class KeptRegions {
   private endLease(generation: Generation): void {
     if (!generation.isLeased || generation.isSealed) return
     this.unfinished.note(generation, this.now())
-    this.effects.tell(generation.event('unfinished'))
+    this.effects.tell('unfinished', generation)
     this.remove(generation)
     this.advance(generation.name)
   }
 
   private remove(generation: Generation): void {
-    const kept = this.names.get(generation.name)
-    if (kept?.ready === generation) kept.ready = null
-    if (kept?.lease === generation) kept.lease = null
-    this.generations.delete(generation.number)
-    const { device, bytes, descriptors } = generation
-    this.usage.add(device, { bytes: -bytes, descriptors: -descriptors.length, regions: -1 })
-    this.effects.close(descriptors)
-    this.effects.tell(generation.event('gone'))
-    this.tidy(generation.name)
+    this.withdraw(generation)
+    this.effects.close(generation.descriptors)
+    this.effects.tell('gone', generation)
+  }
+
+  private keptOf(name: string): Kept {
+    const kept = this.names.get(name) ?? { ready: null, lease: null, queue: [] }
+    this.names.set(name, kept)
+    return kept
   }
 
   private tidy(name: string): void {
@@ -327,14 +365,15 @@ export class KeptRegions {
       const agree =
         (ready === null || (ready.state === 'ready' && this.generations.get(ready.number) === ready)) &&
         (lease === null || (lease.isLeased && this.generations.get(lease.number) === lease)) &&
-        others.every(each => each.state === 'retired' && each.readers.size > 0) &&
+        others.every(each => each.isSealed && (each.isLeased || each.readers.size > 0)) &&
         (queue.length === 0 || lease !== null) &&
         queue.every(({ client }) => client.isOpen && client.waiting > 0)
       if (!agree) throw new Error(`the keeper's tables of ${shownName(name)} do not agree`)
     }
     for (const each of all) {
       const kept = this.names.get(each.name)
-      const isKnown = each.state === 'retired' || kept?.ready === each || kept?.lease === each
+      const isAlone = each.state === 'retired' || (each.isLeased && each.isSealed)
+      const isKnown = isAlone || kept?.ready === each || kept?.lease === each
       const areOpen = [...each.readers].every(([client, count]) => client.isOpen && count > 0)
       if (!isKnown || !areOpen) throw new Error(`generation ${each.number} is in no table, or a reader has ended`)
     }

@@ -2,7 +2,7 @@
 
 import { formatBytes } from '../../base/bytes.js'
 import { KeepError } from '../../base/errors.js'
-import type { RegionInfo } from '../region.js'
+import type { KeptDevice, RegionInfo } from '../region.js'
 import { bytesIn, type Filled, type Generation, type Wanted } from './generation.js'
 import { inShell, shownName } from './quota.js'
 
@@ -17,8 +17,8 @@ export function notThere({ name, version }: Wanted, ready: Generation | null, ma
   return new KeepError(`${text}; fill it with region()`, 'unfinished')
 }
 
-export function otherDevice({ name, device }: Generation, wanted: Wanted): KeepError {
-  const places = `lies on ${shownName(device.uuid)}, not on ${shownName(wanted.device.uuid)}`
+export function otherDevice({ name, device }: Generation, wanted: KeptDevice): KeepError {
+  const places = `lies on ${shownName(device.uuid)}, not on ${shownName(wanted.uuid)}`
   return new KeepError(`${shownName(name)} ${places}; use another name for each device`, 'device')
 }
 

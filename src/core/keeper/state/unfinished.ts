@@ -12,7 +12,7 @@ export class Unfinished {
 
   note(generation: Generation, now: number): void {
     this.marks.delete(generation.name)
-    this.marks.set(generation.name, { ...generation.info(), state: 'unfinished', bytes: 0, readers: [], lastUse: now })
+    this.marks.set(generation.name, markOf(generation, now))
     if (this.marks.size > this.most) this.forget(this.marks.keys().next().value!)
   }
 
@@ -33,4 +33,9 @@ export class Unfinished {
   all(): RegionInfo[] {
     return [...this.marks.values()]
   }
+}
+
+/** The mark of a name whose writer has not committed. */
+export function markOf(generation: Generation, now: number): RegionInfo {
+  return { ...generation.info(), state: 'unfinished', bytes: 0, readers: [], lastUse: now }
 }

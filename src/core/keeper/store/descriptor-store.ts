@@ -1,0 +1,109 @@
+// The service manager has a copy of each descriptor of the regions that are ready, and the keeper's state. After any
+// end of the keeper it passes both to the next one. What is stored and not in the state was never acknowledged.
+
+import type { DescriptorError } from '../../base/errors.js'
+import { closeDescriptor } from '../../libraries/system-calls.js'
+import type { Generation } from '../state/generation.js'
+import type { KeptRegions } from '../state/kept-regions.js'
+import { restore, type Snapshot, snapshotIn, snapshotOf } from '../state/snapshot.js'
+import { markOf } from '../state/unfinished.js'
+import type { Notifications } from './notifications.js'
+import { StateFile } from './state-file.js'
+
+/** The name of the state among the descriptors. */
+export const STATE_NAME = 'state'
+
+export class DescriptorStore {
+  /** how many descriptors each stored generation has */
+  private readonly counts = new Map<number, number>()
+  /** names that the next state does not know */
+  private removed: string[] = []
+  private isSaved = false
+
+  private constructor(
+    readonly notifications: Notifications,
+    private readonly file: StateFile,
+    /** the state of the keeper before; null without one */
+    readonly snapshot: Snapshot | null,
+    /** the descriptors that it had stored, by name */
+    private readonly stored: Map<string, number>,
+  ) {}
+
+  /** Takes over what a keeper before has stored. Throws KeepError for a state that cannot be read. */
+  static open(notifications: Notifications, stored: Map<string, number>): DescriptorStore {
+    const state = stored.get(STATE_NAME)
+    stored.delete(STATE_NAME)
+    const file = new StateFile(state)
+    const bytes = file.read()
+    const snapshot = bytes === null ? null : snapshotIn(bytes)
+    const store = new DescriptorStore(notifications, file, snapshot, stored)
+    if (state === undefined) notifications.send([storing(STATE_NAME, file.descriptor)])
+    return store
+  }
+
+  /** Gives the regions of the keeper before to this one. Those of which a descriptor is missing are lost. */
+  restoreTo(regions: KeptRegions): void {
+    const { stored, snapshot } = this
+    if (snapshot !== null) {
+      restore(snapshot, regions, [], ({ number, directory, pieces }) => {
+        const names = namesOf(number, pieces.length + (directory ? 1 : 0))
+        if (!names.every(name => stored.has(name))) return null
+        this.counts.set(number, names.length)
+        return names.map(name => {
+          const descriptor = stored.get(name)!
+          stored.delete(name)
+          return descriptor
+        })
+      })
+    }
+    this.removed = [...stored.keys()]
+    for (const descriptor of stored.values()) closeDescriptor(descriptor)
+    stored.clear()
+  }
+
+  /** Calls `done` as soon as the manager has the descriptors, or with the refusal of the system. */
+  add(generations: readonly Generation[], done: (refusal: DescriptorError | null) => void): void {
+    const messages = generations.flatMap(({ number, descriptors }) => {
+      this.counts.set(number, descriptors.length)
+      return namesOf(number, descriptors.length).map((name, index) => storing(name, descriptors[index]))
+    })
+    this.notifications.send(messages, done)
+  }
+
+  /** Notes a change of the state: of a generation that is no longer ready, or another one. */
+  changed(generation: Generation, isReady: boolean): void {
+    this.isSaved = false
+    if (isReady) return
+    this.removed.push(...namesOf(generation.number, this.counts.get(generation.number) ?? 0))
+    this.counts.delete(generation.number)
+  }
+
+  /** Writes the state if it has changed, and has the manager remove what it does not know. */
+  save(regions: KeptRegions, keeper: number): void {
+    if (this.isSaved) return
+    this.isSaved = true
+    const all = [...regions.generations.values()]
+    const ready = all.filter(({ state }) => state === 'ready')
+    const snapshot = snapshotOf(regions, keeper, ready, [])
+    // Their writers will not have committed, if this keeper ends now.
+    const leased = all.filter(each => each.isLeased).map(each => markOf(each, regions.now()))
+    this.file.write(Buffer.from(JSON.stringify({ ...snapshot, unfinished: [...snapshot.unfinished, ...leased] })))
+    const { removed } = this
+    this.removed = []
+    this.notifications.send(removed.map(name => ({ text: `FDSTOREREMOVE=1\nFDNAME=${name}` })))
+  }
+
+  close(): void {
+    closeDescriptor(this.file.descriptor)
+  }
+}
+
+function storing(name: string, descriptor: number) {
+  // Without FDPOLL=0 the manager removes a descriptor on which poll tells an error, as a device lost would.
+  return { text: `FDSTORE=1\nFDPOLL=0\nFDNAME=${name}`, descriptors: [descriptor] }
+}
+
+/** Short names: systemd passes all in one variable, which may have 128 KiB. So 10,000 fit. */
+function namesOf(generation: number, count: number): string[] {
+  return Array.from({ length: count }, (_, index) => `${generation.toString(36)}.${index.toString(36)}`)
+}

@@ -1,0 +1,221 @@
+// Keepers that a service manager starts, and that are killed: what was acknowledged is there again after the next start.
+
+import assert from 'node:assert/strict'
+import { join } from 'node:path'
+import { after, afterEach, beforeEach, describe, test } from 'node:test'
+import { memoryFile } from '../../libraries/sealed-memory.js'
+import { closeDescriptor } from '../../libraries/system-calls.js'
+import { KeeperClient } from '../client.js'
+import {
+  type Actor,
+  commit,
+  contents,
+  DEVICE,
+  kept,
+  leased,
+  openFiles,
+  read,
+  refused,
+  socketFolderOf,
+} from '../keeper.fixture.js'
+import { TestManager } from './service-manager.fixture.js'
+
+if (process.platform !== 'linux') test('a store', { skip: `needs Linux, not ${process.platform}` }, () => {})
+else
+  describe('a keeper with a store', () => {
+    const { folder, path, remove } = socketFolderOf()
+    after(remove)
+    let manager: TestManager
+    const keepers: Actor[] = []
+    const clients: KeeperClient[] = []
+    const start = async (...args: readonly string[]) => {
+      const keeper = manager.start(...args)
+      keepers.push(keeper)
+      assert.equal(await keeper.line(), 'listens')
+      return keeper
+    }
+    const connect = async () => {
+      const client = await KeeperClient.open({ path, timeoutMs: 60_000 })
+      clients.push(client)
+      return client
+    }
+    const end = async () => {
+      for (const client of clients.splice(0)) client.close()
+      for (const each of keepers.splice(0)) await each.kill()
+    }
+    beforeEach(() => {
+      manager = new TestManager(join(folder, 'notify'), path)
+    })
+    afterEach(async () => {
+      await end()
+      await manager.close()
+    })
+
+    test('has its regions again after SIGKILL, and its clients go on', async () => {
+      const keeper = await start()
+      const client = await connect()
+      const texts = Array.from({ length: 40 }, (_, index) => `piece ${index}`)
+      const generation = await kept(client, 'weights', texts)
+      await client.release(await kept(client, 'unused', ['u']))
+      const next = await leased(client, 'next')
+      await keeper.kill()
+      await start()
+      const regions = await client.list()
+      assert.deepEqual(
+        regions.map(({ name, state, readers }) => [name, state, readers]),
+        [
+          ['weights', 'ready', [process.pid]],
+          ['unused', 'ready', []],
+          ['next', 'unfinished', []],
+        ],
+      )
+      assert.deepEqual([await read(client, 'weights'), await read(await connect(), 'unused')], [texts, ['u']])
+      await commit(client, next, ['n'])
+      assert.deepEqual(await read(client, 'next'), ['n'])
+      assert.ok((await leased(client, 'another')) > next)
+      await client.release(generation)
+      await client.release(generation)
+      assert.deepEqual((await client.list())[0].readers, [])
+    })
+
+    test('stores what is ready, and nothing else', async () => {
+      await start()
+      const client = await connect()
+      const first = await kept(client, 'weights', ['one', 'two'])
+      assert.deepEqual(
+        manager.names,
+        [0, 1, 2]
+          .map(each => `${first.toString(36)}.${each}`)
+          .concat('state')
+          .sort(),
+      )
+      await client.drop('weights')
+      assert.equal((await client.list())[0].state, 'retired')
+      const second = await kept(client, 'weights', ['three'])
+      assert.deepEqual(
+        manager.names,
+        [0, 1]
+          .map(each => `${second.toString(36)}.${each}`)
+          .concat('state')
+          .sort(),
+      )
+      await client.release(second)
+      await client.prune({ all: true })
+      await kept(client, 'other', ['x']) // its barrier comes after what was removed
+      assert.equal(manager.stored.length, 3)
+    })
+
+    test('answers a commit after the manager has its memory, and serves others meanwhile', async () => {
+      await start()
+      const [client, other] = [await connect(), await connect()]
+      const generation = await leased(client, 'weights')
+      manager.isSlow = true
+      let isDone = false
+      const committing = commit(client, generation, ['x']).then(() => {
+        isDone = true
+      })
+      while (!manager.told.includes('BARRIER=1')) await other.list()
+      assert.equal((await other.list())[0].state, 'committing')
+      const reading = other.find({ name: 'weights', purpose: 'read', device: DEVICE })
+      await other.list()
+      assert.ok(!isDone)
+      manager.hurry()
+      await committing
+      assert.deepEqual(contents(await reading), ['x'])
+    })
+
+    test('is killed at any point: what was acknowledged is there, and each call goes on', async () => {
+      let kills = 0
+      for (let point = 1; ; point++) {
+        let keeper = manager.start(String(point))
+        keepers.push(keeper)
+        let isOver = false
+        let isKilled = false
+        const listens = await keeper.line()
+        const replaced = keeper.ended.then(async () => {
+          if (isOver) return
+          isKilled = true
+          keeper = await start()
+        })
+        if (listens === null) await replaced
+        const [client, other] = [await connect(), await connect()]
+        await client.release(await kept(client, 'first', ['f'])) // nobody offers it
+        const generation = await kept(client, 'second', ['s', 't'])
+        await client.drop('first')
+        await kept(client, 'first', ['new'])
+        assert.deepEqual([await read(other, 'first'), await read(other, 'second')], [['new'], ['s', 't']])
+        await other.release(generation)
+        await client.release(generation)
+        const found = (await other.list()).find(({ name }) => name === 'second')
+        isOver = true
+        if (isKilled) await replaced
+        assert.deepEqual([found?.state, found?.readers], ['ready', []], `point ${point}`)
+        await keeper.kill()
+        await start()
+        assert.deepEqual([await read(other, 'first'), await read(other, 'second')], [['new'], ['s', 't']])
+        await end()
+        await manager.close()
+        manager = new TestManager(join(folder, 'notify'), path)
+        kills += isKilled ? 1 : 0
+        if (!isKilled) break
+      }
+      assert.ok(kills > 40, `${kills} points`)
+    })
+
+    test('takes no memory that its state does not know, and removes it', async () => {
+      manager.storeOther('zz.0')
+      manager.storeOther('a name')
+      const keeper = await start()
+      const client = await connect()
+      await kept(client, 'weights', ['x'])
+      assert.equal(manager.stored.length, 3)
+      assert.ok(manager.told.includes('FDSTOREREMOVE=1\nFDNAME=a name'))
+      assert.ok(openFiles(keeper.process.pid!) < 40)
+    })
+
+    test('loses a region as a whole if the manager has dropped a descriptor of it', async () => {
+      const keeper = await start()
+      const client = await connect()
+      const descriptor = memoryFile('piece')
+      for (const name of ['one', 'two']) {
+        const found = await client.find({ name, purpose: 'fill', bytes: 10, device: DEVICE })
+        const pieces = [{ descriptor, bytes: 10 }]
+        await client.commit([{ generation: found.generation, pieces, bytes: 10, directory: Buffer.from(name) }])
+      }
+      closeDescriptor(descriptor)
+      client.close()
+      await keeper.kill()
+      await start()
+      const other = await connect()
+      assert.deepEqual(
+        (await other.list()).map(each => each.name),
+        ['one'],
+      )
+      await kept(other, 'two', ['anew'])
+    })
+
+    test('says when it is ready and when it ends, and leaves the socket to the manager', async () => {
+      const keeper = await start()
+      const client = await connect()
+      await kept(client, 'weights', ['x'])
+      client.close()
+      keeper.process.kill('SIGTERM')
+      await keeper.ended
+      assert.equal(keeper.process.exitCode, 0)
+      assert.deepEqual(
+        manager.told.filter(text => /READY|STOPPING/.test(text)),
+        ['READY=1', 'STOPPING=1'],
+      )
+      const waiting = connect() // in the queue of the socket
+      await start()
+      assert.deepEqual(await read(await waiting, 'weights'), ['x'])
+    })
+
+    test('is not taken over from by hand', async () => {
+      await start()
+      const { Keeper } = await import('../keeper.js')
+      const options = { path, limits: { maxBytes: null, maxRegions: 1, maxDescriptors: 10 } }
+      await assert.rejects(Keeper.takeOver(options), refused('protocol', /a service manager has started the keeper/))
+      assert.deepEqual(await (await connect()).list(), [])
+    })
+  })
