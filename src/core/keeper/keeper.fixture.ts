@@ -13,6 +13,7 @@ import { KeepError } from '../base/errors.js'
 import { memoryFile } from '../libraries/sealed-memory.js'
 import { closeDescriptor } from '../libraries/system-calls.js'
 import { UnixSocket } from '../libraries/unix-socket.js'
+import type { Source } from './attachments.js'
 import { KeeperClient } from './client.js'
 import { Keeper } from './keeper.js'
 import type { Found } from './receiving.js'
@@ -94,6 +95,17 @@ export async function commit(client: KeeperClient, generation: number, texts: re
   }
 }
 
+/** Commits a region, and names its memory for the next keeper. */
+export async function held(client: KeeperClient, name: string, texts: readonly string[], version = 'v1') {
+  const generation = await kept(client, name, texts, version)
+  client.hold(generation, sourceOf(texts))
+  return generation
+}
+
+export function sourceOf(texts: readonly string[]): Source {
+  return () => ({ pieces: piecesOf(...texts), directory: Buffer.from(`of ${texts[0]}`) })
+}
+
 /** The texts of a region that is ready; closes its descriptors. */
 export function contents(found: Found): string[] {
   assert.equal(found.kind, 'ready')
@@ -144,8 +156,10 @@ export class Actor {
   }
 }
 
-/** Ends this process with SIGKILL at its `last`-th call that another process can see. */
-function endAt(last: number): void {
+const VISIBLE = ['sendPacket', 'receivePacket', 'accept']
+
+/** Ends this process with SIGKILL at its `last`-th call that another process can see, or that writes the state. */
+function endAt(last: number, calls: readonly string[] = VISIBLE): void {
   let count = 0
   const replace = (prototype: object, name: string) => {
     const methods = prototype as Record<string, (...args: unknown[]) => unknown>
@@ -155,18 +169,20 @@ function endAt(last: number): void {
       return call.apply(this, args)
     }
   }
-  for (const name of ['sendPacket', 'receivePacket', 'accept']) replace(UnixSocket.prototype, name)
+  for (const name of calls) replace(UnixSocket.prototype, name)
   replace(StateFile.prototype, 'write')
 }
 
 /**
- * `keeper PATH [POINT]` serves, and `successor PATH [POINT]` after it has taken over. `writer PATH NAME [POINT]` fills
+ * `keeper PATH [POINT [CALL …]]` serves, and `successor PATH [POINT]` after it has taken over. `writer PATH NAME [POINT]` fills
  * and commits a region, and has it until its input ends. `lazy PATH NAME` commits after a line of its input.
- * `idle PATH` has a client without a pending request.
+ * `idle PATH` has a client without a pending request. `orphan PATH` has a region attached, and ends after a line of its
+ * input.
  */
 async function act(role: string, path: string, ...args: readonly string[]): Promise<void> {
   if (role === 'keeper' || role === 'successor') {
-    if (args[0] !== undefined) endAt(Number(args[0]))
+    const [point, ...calls] = args
+    if (point !== undefined) endAt(Number(point), calls.length > 0 ? calls : VISIBLE)
     const options = { path, limits: LIMITS }
     const keeper =
       role === 'keeper'
@@ -181,6 +197,14 @@ async function act(role: string, path: string, ...args: readonly string[]): Prom
     client.watch(() => {})
     await client.list()
     console.log('idle')
+    return
+  }
+  if (role === 'orphan') {
+    await held(await KeeperClient.open({ path }), 'weights', ['x'])
+    console.log('attached')
+    await once(process.stdin, 'data')
+    process.stdin.destroy()
+    console.log('goes')
     return
   }
   const [name, point] = args

@@ -37,7 +37,8 @@ export class DescriptorStore {
     const bytes = file.read()
     const snapshot = bytes === null ? null : snapshotIn(bytes)
     const store = new DescriptorStore(notifications, file, snapshot, stored)
-    if (state === undefined) notifications.send([storing(STATE_NAME, file.descriptor)])
+    // One may have come after this process was started.
+    if (state === undefined) notifications.send([removing(STATE_NAME), storing(STATE_NAME, file.descriptor)])
     return store
   }
 
@@ -90,12 +91,16 @@ export class DescriptorStore {
     this.file.write(Buffer.from(JSON.stringify({ ...snapshot, unfinished: [...snapshot.unfinished, ...leased] })))
     const { removed } = this
     this.removed = []
-    this.notifications.send(removed.map(name => ({ text: `FDSTOREREMOVE=1\nFDNAME=${name}` })))
+    this.notifications.send(removed.map(removing))
   }
 
   close(): void {
     closeDescriptor(this.file.descriptor)
   }
+}
+
+function removing(name: string) {
+  return { text: `FDSTOREREMOVE=1\nFDNAME=${name}` }
 }
 
 function storing(name: string, descriptor: number) {

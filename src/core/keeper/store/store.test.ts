@@ -127,7 +127,7 @@ else
     test('is killed at any point: what was acknowledged is there, and each call goes on', async () => {
       let kills = 0
       for (let point = 1; ; point++) {
-        let keeper = manager.start(String(point))
+        let keeper = manager.start(String(point), 'sendPacket')
         keepers.push(keeper)
         let isOver = false
         let isKilled = false
@@ -159,7 +159,7 @@ else
         kills += isKilled ? 1 : 0
         if (!isKilled) break
       }
-      assert.ok(kills > 40, `${kills} points`)
+      assert.ok(kills > 20, `${kills} points`)
     })
 
     test('takes no memory that its state does not know, and removes it', async () => {
