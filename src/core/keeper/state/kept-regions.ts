@@ -156,10 +156,7 @@ export class KeptRegions {
 
   /** Ends a sealed set that could not be stored. */
   refuse(set: readonly Generation[]): void {
-    for (const generation of set) {
-      generation.isSealed = false
-      this.endLease(generation)
-    }
+    for (const generation of set) this.leaveUnfinished(generation)
   }
 
   /** Takes back `restore`; the descriptors stay open. */
@@ -324,7 +321,10 @@ export class KeptRegions {
 
   /** Ends a lease whose commit was not read. */
   private endLease(generation: Generation): void {
-    if (!generation.isLeased || generation.isSealed) return
+    if (generation.isLeased && !generation.isSealed) this.leaveUnfinished(generation)
+  }
+
+  private leaveUnfinished(generation: Generation): void {
     this.unfinished.note(generation, this.now())
     this.effects.tell('unfinished', generation)
     this.remove(generation)
