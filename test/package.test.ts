@@ -58,6 +58,7 @@ describe('the packed package', () => {
       assert.ok(existsSync(join(installed, 'cuda', name)), name)
     }
     for (const name of ['alerts.yml', 'dashboard.json']) assert.ok(existsSync(join(installed, 'grafana', name)), name)
+    assert.ok(existsSync(join(installed, 'deploy', 'cuda-mempool-keep.service')))
     assert.ok(!files.some(path => /^(dist\/)?(test|proof|bench)\b/.test(path)))
     assert.deepEqual(
       files

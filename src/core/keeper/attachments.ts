@@ -1,5 +1,5 @@
-// What a client has attached. If its keeper goes away, it offers that to the next one: a keeper that has the state of
-// the one before only counts the client as a reader, and another one gets the memory, too.
+// The regions that a client has attached. If its keeper goes away, the client offers them to the next keeper. A keeper
+// with the state of the first only counts the client as a reader. A new keeper gets the memory, too.
 
 import { KeepError } from '../base/errors.js'
 import { sealedFile } from '../libraries/sealed-memory.js'
@@ -26,12 +26,14 @@ export interface Facts {
 /** Once for each time that a region was attached. */
 interface Attachment {
   readonly facts: Facts
-  /** whose keeper counts it */
+  /** its keeper counts it */
   connection: Connection
   /** null until the region is mapped */
   source: Source | null
   isRetired: boolean
 }
+
+const NOTHING: ReturnType<Source> = { pieces: [], directory: new Uint8Array(0) }
 
 export class Attachments {
   private readonly all = new Set<Attachment>()
@@ -44,14 +46,14 @@ export class Attachments {
     this.all.add({ facts, connection, source: null, isRetired: false })
   }
 
-  /** Names the memory of what was added last. Whether its keeper still counts it. */
+  /** Names the memory of the attachment that was added last. Whether its keeper still counts it. */
   hold(generation: number, source: Source): boolean {
     const attachment = this.find(generation, null)
     if (attachment !== undefined) attachment.source = source
     return attachment === undefined || attachment.connection.isOpen
   }
 
-  /** Forgets an attachment. The connection whose keeper counts it; undefined if none does. */
+  /** Forgets an attachment. Returns the connection to the keeper that counts it. */
   take(generation: number, source: Source | null): Connection | undefined {
     const attachment = this.find(generation, source)
     if (attachment !== undefined) this.all.delete(attachment)
@@ -67,17 +69,16 @@ export class Attachments {
     }
   }
 
-  /** Rejects only with an error that ends the connection. What a keeper refuses, or the driver, stays here. */
+  /** Offers all while the connection lasts. Memory that the keeper or the driver refuses stays with this process. */
   async offerTo(connection: Connection, options: RequestOptions): Promise<void> {
     for (const each of [...this.all]) {
       if (!this.all.has(each) || each.connection === connection) continue
       each.connection = connection
-      const { facts, isRetired, source } = each
-      try {
-        await offer(connection, [{ ...facts, isRetired, source }], options)
-      } catch (error) {
-        if (!connection.isOpen) throw error
-      }
+      const { facts, isRetired } = each
+      // It may be released while the keeper is asked.
+      const source = each.source && (() => (this.all.has(each) ? each.source!() : NOTHING))
+      await offer(connection, [{ ...facts, isRetired, source }], options).catch(() => {})
+      if (!connection.isOpen) return
     }
   }
 
@@ -88,7 +89,7 @@ export class Attachments {
 
 export interface Offer extends Facts {
   readonly isRetired: boolean
-  /** null: not to be had any more */
+  /** null: its memory cannot be exported */
   readonly source: Source | null
 }
 

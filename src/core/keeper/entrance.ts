@@ -16,7 +16,7 @@ export class Entrance {
     return this.place.listener.descriptor
   }
 
-  /** The next connection; null if there is none, or if it was refused. */
+  /** The next connection; null without one, and if it was refused. */
   accept(): UnixSocket | null {
     const { listener } = this.place
     try {

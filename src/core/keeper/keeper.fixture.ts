@@ -174,10 +174,10 @@ function endAt(last: number, calls: readonly string[] = VISIBLE): void {
 }
 
 /**
- * `keeper PATH [POINT [CALL …]]` serves, and `successor PATH [POINT]` after it has taken over. `writer PATH NAME [POINT]` fills
- * and commits a region, and has it until its input ends. `lazy PATH NAME` commits after a line of its input.
- * `idle PATH` has a client without a pending request. `orphan PATH` has a region attached, and ends after a line of its
- * input.
+ * `keeper PATH [POINT [CALL …]]` serves, and `successor PATH [POINT]` after it has taken over.
+ * `writer PATH NAME [POINT]` fills and commits a region, and has it until its input ends. `lazy PATH NAME` commits
+ * after a line of its input. `idle PATH` has a client without a pending request. `orphan PATH` has a region attached,
+ * and ends after a line of its input.
  */
 async function act(role: string, path: string, ...args: readonly string[]): Promise<void> {
   if (role === 'keeper' || role === 'successor') {

@@ -272,7 +272,7 @@ export class Keeper {
     }
   }
 
-  /** Readers of what is dropped hear it, too: they do not offer it to another keeper as if it was not. */
+  /** Readers hear that a region was dropped, too. They do not offer it to the next keeper as a region that is ready. */
   private tell(kind: KeepEvent['kind'], generation: Generation): void {
     this.store?.changed(generation, kind === 'ready')
     for (const channel of this.channels.values()) {

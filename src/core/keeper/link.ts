@@ -14,7 +14,7 @@ export interface LinkOptions {
   readonly path: string
   /** how long a request waits for a keeper that restarts, or does not answer */
   readonly timeoutMs: number
-  /** completes a new connection before requests use it */
+  /** completes a new connection before requests use it; does not reject */
   readonly prepare: (connection: Connection) => Promise<void>
   /** whether to connect again without a request */
   readonly isNeeded: () => boolean
@@ -22,6 +22,7 @@ export interface LinkOptions {
 
 export class Link {
   private connection: Connection | null = null
+  private isPrepared = false
   private connecting: Promise<Connection | null> | null = null
   private isRejoining = false
   private isClosed = false
@@ -29,9 +30,9 @@ export class Link {
 
   constructor(private readonly options: LinkOptions) {}
 
-  /** Null without one that is open. */
+  /** Null without one that is open and prepared. */
   get current(): Connection | null {
-    return this.connection?.isOpen === true ? this.connection : null
+    return this.connection?.isOpen === true && this.isPrepared ? this.connection : null
   }
 
   /** Repeats `work` on a new connection if the keeper ends meanwhile. */
@@ -69,10 +70,11 @@ export class Link {
   async rejoin(): Promise<void> {
     if (this.isRejoining) return
     this.isRejoining = true
-    while (!this.isClosed && this.current === null && this.options.isNeeded()) {
+    const isDue = () => !this.isClosed && this.current === null && this.options.isNeeded()
+    while (isDue()) {
       await pause(this.pauseMs, undefined, { ref: false })
       this.pauseMs = Math.min(2 * this.pauseMs, LONGEST_PAUSE_MS)
-      await this.connect().catch(() => {}) // the next request gets the error
+      if (isDue()) await this.connect().catch(() => {}) // the next request gets the error
     }
     this.isRejoining = false
   }
@@ -94,14 +96,16 @@ export class Link {
     const connection = await Connection.open(path, { timeoutMs, isBackground: true })
     if (connection === null) return null
     const start = performance.now()
+    this.connection = connection
+    this.isPrepared = false
     connection.onEnd = () => {
       // A keeper that ends each connection at once is not asked without a pause.
       if (performance.now() - start > LONGEST_PAUSE_MS) this.pauseMs = FIRST_PAUSE_MS
       void this.rejoin()
     }
-    await prepare(connection)
     if (this.isClosed) connection.end(closed())
-    this.connection = connection
+    else await prepare(connection)
+    this.isPrepared = true
     return connection.isOpen ? connection : null
   }
 }

@@ -91,8 +91,8 @@ export const REQUESTS = {
   prune: fields({ unusedMs: maybe(COUNT), unfinished: maybe(flag), name: maybe(NAME), all: maybe(flag) }),
   watch: fields({ on: flag }),
   /**
-   * of a client whose keeper went away: what it has attached, or could not commit. It carries the directory and the
-   * pieces of each generation, or none of them to ask which the keeper wants.
+   * of a client whose keeper went away: the generations that it has attached, or could not commit. It carries the
+   * directory and the pieces of each, or no descriptors to ask which the keeper wants.
    */
   offer: fields({ set: listOf(OFFERED, MOST_DESCRIPTORS) }),
   /** of a successor: asks for the descriptors from `first` on; with 0 the keeper stops serving others */

@@ -80,7 +80,7 @@ export class UnixSocket {
     return UnixSocket.connect(path, addressOf(path), SOCK_SEQPACKET)
   }
 
-  /** A socket whose packets go to the datagram socket at `path`, or at an abstract address `@name`; null without it. */
+  /** A socket that sends to the datagram socket at `path`, or at the abstract address `@name`; null without it. */
   static sendingTo(path: string): UnixSocket | null {
     const address = addressOf(path)
     if (!path.startsWith('@')) return UnixSocket.connect(path, address, SOCK_DGRAM)
@@ -123,7 +123,7 @@ export class UnixSocket {
     }
   }
 
-  /** The next connection; null if there is none. */
+  /** The next connection; null without one. */
   accept(): UnixSocket | null {
     const descriptor = this.system.calls.accept4(this.descriptor, null, null, SOCK_NONBLOCK | SOCK_CLOEXEC)
     if (descriptor >= 0) return new UnixSocket(this.system, descriptor)

@@ -1,5 +1,5 @@
-// Generations that a keeper does not have, and that clients of a keeper before bring: those that they have attached, and
-// those that they could not commit. The keeper may have ended without its state, or before it had stored all.
+// Generations that clients of a keeper before bring to this keeper: they have them attached, or could not commit them.
+// The keeper before had no store, or ended before it had stored them.
 
 import { KeepError } from '../../base/errors.js'
 import type { KeptDevice, PieceOf } from '../region.js'
@@ -31,7 +31,7 @@ export interface Adopted {
   readonly wanted: readonly number[]
 }
 
-/** Adds what the keeper does not have; of the others the client is a reader. Throws KeepError, and changes nothing then. */
+/** Adds those that the keeper does not have; of the others the client is a reader. Throws KeepError, or does all. */
 export function adopt(regions: KeptRegions, client: Client, set: readonly Offered[]): Adopted {
   if (new Set(set.map(each => each.generation)).size < set.length)
     throw new KeepError('offer: a generation is named twice', 'protocol')

@@ -1,5 +1,6 @@
 // The service manager has a copy of each descriptor of the regions that are ready, and the keeper's state. After any
-// end of the keeper it passes both to the next one. What is stored and not in the state was never acknowledged.
+// end of the keeper it passes both to the next keeper. A stored descriptor that the state does not name was never
+// acknowledged.
 
 import type { DescriptorError } from '../../base/errors.js'
 import { closeDescriptor } from '../../libraries/system-calls.js'
@@ -42,7 +43,7 @@ export class DescriptorStore {
     return store
   }
 
-  /** Gives the regions of the keeper before to this one. Those of which a descriptor is missing are lost. */
+  /** Gives the regions of the keeper before to this keeper. A region is lost if one of its descriptors is missing. */
   restoreTo(regions: KeptRegions): void {
     const { stored, snapshot } = this
     if (snapshot !== null) {
@@ -71,7 +72,7 @@ export class DescriptorStore {
     this.notifications.send(messages, done)
   }
 
-  /** Notes a change of the state: of a generation that is no longer ready, or another one. */
+  /** Notes that a generation has changed, and whether it is ready now. */
   changed(generation: Generation, isReady: boolean): void {
     this.isSaved = false
     if (isReady) return

@@ -1,12 +1,12 @@
 // Messages to the service manager, as sd_notify(3) describes them: text, and sometimes a descriptor. They arrive in
-// their order. No call waits: what the manager's socket has no room for is sent later.
+// their order. No call waits: if the manager's socket is full, they are sent later.
 
 import { DescriptorError } from '../../base/errors.js'
 import type { Poller } from '../../libraries/poller.js'
 import { closeDescriptor } from '../../libraries/system-calls.js'
 import { streamPair, UnixSocket } from '../../libraries/unix-socket.js'
 
-/** Gets the refusal of the system if not all messages before could be sent. */
+/** Gets the refusal of the system if a message before could not be sent. */
 type Done = (refusal: DescriptorError | null) => void
 
 export interface Message {
@@ -55,7 +55,7 @@ export class Notifications {
     this.flush()
   }
 
-  /** Waits for what goes on next. */
+  /** Adds the descriptors that it waits for. */
   watch(poller: Poller): void {
     if (this.unsent.length > 0) poller.watch(this.socket.descriptor, true)
     else poller.forget(this.socket.descriptor)

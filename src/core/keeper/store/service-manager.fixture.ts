@@ -21,7 +21,7 @@ interface Stored {
 }
 
 export class TestManager {
-  /** what processes have told, such as `READY=1` */
+  /** the messages of processes, such as `READY=1` */
   readonly told: string[] = []
   readonly stored: Stored[] = []
   /** whether barriers are left open, as if the manager was slow */

@@ -1,5 +1,5 @@
 // The service manager that has started this process, as systemd does: its notify socket, and the descriptors that it
-// passes, a listening socket and those that a keeper before has stored. Without its variables there is none.
+// passes, a listening socket and those that a keeper before has stored. Only its variables tell that it is there.
 
 import { fstatSync } from 'node:fs'
 import { closeDescriptor } from '../../libraries/system-calls.js'

@@ -1,4 +1,4 @@
-// What a service manager has of a keeper: the state's two halves, and messages that the system refuses.
+// The state's two halves, the variables of a service manager, and messages that the system refuses to send.
 
 import assert from 'node:assert/strict'
 import { ftruncateSync, writeSync } from 'node:fs'

@@ -4,7 +4,7 @@
 import { readSync, writeSync } from 'node:fs'
 import { memoryFile } from '../../libraries/sealed-memory.js'
 
-/** Where the second half begins. Memory is taken for what was written only. */
+/** The second half begins here. The file takes memory only where it was written. */
 const HALF_BYTES = 2 ** 32
 // checksum of all that follows, length of the state, number of the write
 const HEAD_BYTES = 16
@@ -19,7 +19,7 @@ export class StateFile {
     private writes = 0,
   ) {}
 
-  /** The state that was written last as a whole; null if there is none. The next write keeps it. */
+  /** The state that was written last as a whole; null for a new file. The next write keeps it. */
   read(): Uint8Array | null {
     const halves = [0, 1].map(half => this.half(half)).filter(half => half !== null)
     const [last] = halves.sort((a, b) => b.number - a.number)
@@ -48,7 +48,7 @@ export class StateFile {
     return { number: head.readDoubleLE(8), state: bytes.subarray(HEAD_BYTES) }
   }
 
-  /** As many as there are. */
+  /** Fewer at the end of the file. */
   private bytesAt(start: number, count: number): Buffer {
     const bytes = Buffer.alloc(count)
     let done = 0

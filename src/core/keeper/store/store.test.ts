@@ -1,4 +1,4 @@
-// Keepers that a service manager starts, and that are killed: what was acknowledged is there again after the next start.
+// Keepers that a service manager starts, and that are killed: acknowledged regions are there after the next start.
 
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
@@ -78,7 +78,7 @@ else
       assert.deepEqual((await client.list())[0].readers, [])
     })
 
-    test('stores what is ready, and nothing else', async () => {
+    test('stores the regions that are ready, and the state', async () => {
       await start()
       const client = await connect()
       const first = await kept(client, 'weights', ['one', 'two'])
@@ -101,7 +101,7 @@ else
       )
       await client.release(second)
       await client.prune({ all: true })
-      await kept(client, 'other', ['x']) // its barrier comes after what was removed
+      await kept(client, 'other', ['x']) // its barrier comes after the removals
       assert.equal(manager.stored.length, 3)
     })
 
@@ -124,7 +124,7 @@ else
       assert.deepEqual(contents(await reading), ['x'])
     })
 
-    test('is killed at any point: what was acknowledged is there, and each call goes on', async () => {
+    test('is killed at any point: acknowledged regions are there, and each call goes on', async () => {
       let kills = 0
       for (let point = 1; ; point++) {
         let keeper = manager.start(String(point), 'sendPacket')
@@ -139,7 +139,7 @@ else
         })
         if (listens === null) await replaced
         const [client, other] = [await connect(), await connect()]
-        await client.release(await kept(client, 'first', ['f'])) // nobody offers it
+        await client.release(await kept(client, 'first', ['f'])) // no process offers it
         const generation = await kept(client, 'second', ['s', 't'])
         await client.drop('first')
         await kept(client, 'first', ['new'])
