@@ -51,28 +51,30 @@ export function snapshotOf(
   generations: readonly Generation[],
   clients: readonly Client[],
 ): Snapshot {
-  const placeOf = (client: Client) => clients.indexOf(client)
   return {
     format: FORMAT,
     keeper,
     next: regions.next,
-    generations: generations.map(each => {
-      const { number, name, version, device, labels, state, leasedBytes, contentBytes, created, lastUse } = each
-      const readers = [...each.readers].map(([client, count]) => ({ client: placeOf(client), count }))
-      return {
-        ...{ number, name, version, device, labels, state, leasedBytes, contentBytes, created, lastUse },
-        directory: each.directory !== null,
-        pieces: each.pieces.map(piece => piece.bytes),
-        writer: { pid: each.writer.pid, client: placeOf(each.writer) },
-        readers: readers.filter(({ client }) => client !== NO_CLIENT),
-      }
-    }),
+    generations: generations.map(each => factsOf(each, clients)),
     unfinished: regions.unfinished.all(),
     waiting: regions
       .waiters()
       .flatMap(({ client, request, wanted }) =>
-        clients.includes(client) ? [{ client: placeOf(client), request, wanted }] : [],
+        clients.includes(client) ? [{ client: clients.indexOf(client), request, wanted }] : [],
       ),
+  }
+}
+
+/** A generation in a snapshot, with its readers among these clients. */
+export function factsOf(generation: Generation, clients: readonly Client[]): Snapshot['generations'][number] {
+  const { number, name, version, device, labels, state, leasedBytes, contentBytes, created, lastUse } = generation
+  const readers = [...generation.readers].map(([client, count]) => ({ client: clients.indexOf(client), count }))
+  return {
+    ...{ number, name, version, device, labels, state, leasedBytes, contentBytes, created, lastUse },
+    directory: generation.directory !== null,
+    pieces: generation.pieces.map(piece => piece.bytes),
+    writer: { pid: generation.writer.pid, client: clients.indexOf(generation.writer) },
+    readers: readers.filter(({ client }) => client !== NO_CLIENT),
   }
 }
 
