@@ -10,6 +10,10 @@ export class Unfinished {
   /** Beyond `most` names the oldest mark is forgotten. */
   constructor(private readonly most: number) {}
 
+  get size(): number {
+    return this.marks.size
+  }
+
   note(generation: Generation, now: number): void {
     this.marks.delete(generation.name)
     this.marks.set(generation.name, markOf(generation, now))

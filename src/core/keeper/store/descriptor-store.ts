@@ -2,7 +2,7 @@
 // end of the keeper it passes both to the next keeper. A stored descriptor that the state does not name was never
 // acknowledged.
 
-import type { DescriptorError } from '../../base/errors.js'
+import { type DescriptorError, KeepError } from '../../base/errors.js'
 import { closeDescriptor } from '../../libraries/system-calls.js'
 import type { Generation } from '../state/generation.js'
 import type { KeptRegions } from '../state/kept-regions.js'
@@ -23,6 +23,7 @@ export class DescriptorStore {
   /** names that the next state does not know */
   private removed: string[] = []
   private isSaved = false
+  private savedMarks = 0
 
   private constructor(
     readonly notifications: Notifications,
@@ -39,7 +40,7 @@ export class DescriptorStore {
     stored.delete(STATE_NAME)
     const file = new StateFile(state)
     const bytes = file.read()
-    const snapshot = bytes === null ? null : snapshotIn(bytes)
+    const snapshot = bytes === null ? null : understood(bytes)
     const store = new DescriptorStore(notifications, file, snapshot, stored)
     // One may have come after this process was started.
     if (state === undefined) notifications.send([removing(STATE_NAME), storing(STATE_NAME, file.descriptor)])
@@ -88,8 +89,10 @@ export class DescriptorStore {
 
   /** Writes the state if it has changed, and has the manager remove what it does not know. */
   save(regions: KeptRegions, keeper: number): void {
-    if (this.isSaved) return
+    const marks = regions.unfinished.size
+    if (this.isSaved && this.savedMarks === marks) return
     this.isSaved = true
+    this.savedMarks = marks
     const all = [...regions.generations.values()]
     const { generations: _, ...snapshot } = snapshotOf(regions, keeper, [], [])
     // Their writers will not have committed, if this keeper ends now.
@@ -111,6 +114,16 @@ export class DescriptorStore {
 
   close(): void {
     closeDescriptor(this.file.descriptor)
+  }
+}
+
+function understood(state: Uint8Array): Snapshot {
+  try {
+    return snapshotIn(state)
+  } catch (error) {
+    if (!(error instanceof KeepError)) throw error
+    const remedy = 'install the version that has written it, or free the memory by systemctl clean --what=fdstore'
+    throw new KeepError(`the stored state cannot be read; ${remedy}`, 'protocol', { cause: error })
   }
 }
 

@@ -10,6 +10,8 @@ import { UnixSocket } from '../../libraries/unix-socket.js'
 import { KeeperClient } from '../client.js'
 import { commit, kept, LIMITS, leased, openFiles, refused, socketFolderOf } from '../keeper.fixture.js'
 import { Keeper } from '../keeper.js'
+import { DescriptorStore } from './descriptor-store.js'
+import { Notifications } from './notifications.js'
 import { TestManager } from './service-manager.fixture.js'
 import { serviceManager } from './service-manager.js'
 import { StateFile } from './state-file.js'
@@ -42,6 +44,21 @@ test('the state is the last that was written as a whole', { skip }, () => {
   writeSync(descriptor, '9', 4)
   assert.equal(text(), null)
   closeDescriptor(descriptor)
+})
+
+test('a state of a later version is left alone', { skip }, async t => {
+  const { folder, path, remove } = socketFolderOf()
+  t.after(remove)
+  const manager = new TestManager(join(folder, 'notify'), path)
+  const file = new StateFile()
+  file.write(Buffer.from(JSON.stringify({ format: 99 })))
+  const notifications = Notifications.to(join(folder, 'notify'))!
+  const open = () => DescriptorStore.open(notifications, new Map([['state', file.descriptor]]))
+  assert.throws(open, refused('protocol', /^the stored state cannot be read; install the version that has written it/))
+  notifications.close()
+  closeDescriptor(file.descriptor)
+  await manager.close()
+  assert.deepEqual(manager.told, [])
 })
 
 test('without its variables there is no service manager, and they are for one process', { skip }, () => {

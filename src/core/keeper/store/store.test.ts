@@ -79,7 +79,7 @@ else
     })
 
     test('stores the regions that are ready, and the state', async () => {
-      await start()
+      const keeper = await start()
       const client = await connect()
       const first = await kept(client, 'weights', ['one', 'two'])
       assert.deepEqual(
@@ -100,9 +100,19 @@ else
           .sort(),
       )
       await client.release(second)
+      await client.abandon(await leased(client, 'unfinished'))
       await client.prune({ all: true })
       await kept(client, 'other', ['x']) // its barrier comes after the removals
       assert.equal(manager.stored.length, 3)
+      await client.prune({ all: true }) // of the mark
+      await client.abandon(await leased(client, 'unfinished'))
+      await client.prune({ unfinished: true })
+      await keeper.kill()
+      await start()
+      assert.deepEqual(
+        (await client.list()).map(({ name }) => name),
+        ['other'],
+      )
     })
 
     test('answers a commit after the manager has its memory, and serves others meanwhile', async () => {
