@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { KeeperClient } from '../../core/keeper/client.js'
+import { TestManager } from '../../core/keeper/store/service-manager.fixture.js'
 import { memoryFile } from '../../core/libraries/sealed-memory.js'
 import { closeDescriptor } from '../../core/libraries/system-calls.js'
 import { MAIN, printed, refused, runProcess } from '../command-line.fixture.js'
@@ -115,6 +116,47 @@ describe('cuda-mempool keep', {
     assert.equal(printed(['keep', 'drop', '--force', 'weights', ...at]), 'dropped weights\n')
     assert.equal(printed(['keep', 'list', ...at]), 'nothing is kept\n')
     assert.match(refused(['keep', 'drop', 'weights', ...at]), /'weights' is not kept; cuda-mempool keep list shows/)
+  })
+
+  test('gets its regions back from a service manager, which alone replaces it', async () => {
+    const path = join(folder, 'managed.sock')
+    const manager = new TestManager(join(folder, 'notify'), path, 100)
+    const run = (...words: readonly string[]) => {
+      const { env, descriptors } = manager.passed()
+      const command = ['-c', 'LISTEN_PID=$$ exec "$0" "$@"', process.execPath, MAIN, 'keep', '--socket', path, ...words]
+      return spawn('/bin/sh', command, {
+        stdio: ['ignore', 'pipe', 'pipe', ...descriptors],
+        env: { ...process.env, ...env },
+      })
+    }
+    const descriptor = memoryFile('piece')
+    for (const count of [0, 1]) {
+      const managed = run()
+      const other = await KeeperClient.open({ path, timeoutMs: 60_000 })
+      assert.equal((await other.list()).length, count)
+      const { generation } = await other.find({ name: `${count}`, purpose: 'fill', bytes: 9, device: DEVICE })
+      await other.commit([{ generation, pieces: [{ descriptor, bytes: 9 }], bytes: 9, directory: new Uint8Array(0) }])
+      other.close()
+      managed.kill('SIGKILL')
+      await once(managed, 'exit')
+    }
+    for (const [words, text] of [
+      [
+        ['--replace'],
+        /^cuda-mempool: --replace: a service manager has started this keeper; restart it there instead\n$/,
+      ],
+      [
+        ['--max-descriptors', '100'],
+        /must be at most 99, not 100: FileDescriptorStoreMax of the unit is 100; raise that/,
+      ],
+    ] as const) {
+      const managed = run(...words)
+      const exited = once(managed, 'exit')
+      assert.match(String(await once(managed.stderr!, 'data')), text)
+      assert.deepEqual(await exited, [2, null])
+    }
+    closeDescriptor(descriptor)
+    await manager.close()
   })
 
   test('is refused where a keeper runs, and ends with a signal', async () => {

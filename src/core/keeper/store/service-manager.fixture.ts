@@ -7,7 +7,7 @@ import { Poller } from '../../libraries/poller.js'
 import { memoryFile } from '../../libraries/sealed-memory.js'
 import { closeDescriptor, openSystem } from '../../libraries/system-calls.js'
 import { UnixSocket } from '../../libraries/unix-socket.js'
-import { Actor } from '../keeper.fixture.js'
+import { Actor, type Passed } from '../keeper.fixture.js'
 
 const AF_UNIX = 1
 const SOCK_DGRAM = 2
@@ -54,9 +54,14 @@ export class TestManager {
     return this.stored.map(each => each.name).sort()
   }
 
-  /** A keeper that has what was stored. */
+  /** A keeper that gets the stored descriptors. */
   start(...args: readonly string[]): Actor {
-    const { path, stored } = this
+    return new Actor(['keeper', this.path, ...args], this.passed())
+  }
+
+  /** Variables and descriptors for the processes that it starts. */
+  passed(): Passed {
+    const { stored } = this
     const names = [SOCKET_NAME, ...stored.map(each => each.name)]
     const env = {
       NOTIFY_SOCKET: this.address,
@@ -64,8 +69,7 @@ export class TestManager {
       LISTEN_FDS: String(names.length),
       LISTEN_FDNAMES: names.join(':'),
     }
-    const descriptors = [this.listener.descriptor, ...stored.map(each => each.descriptor)]
-    return new Actor(['keeper', path, ...args], { env, descriptors })
+    return { env, descriptors: [this.listener.descriptor, ...stored.map(each => each.descriptor)] }
   }
 
   /** Closes the barriers that were left open. */
