@@ -7,7 +7,7 @@ import { memoryFile } from '../../libraries/sealed-memory.js'
 import { closeDescriptor } from '../../libraries/system-calls.js'
 import { KeeperClient } from '../client.js'
 import {
-  type Actor,
+  Actor,
   commit,
   contents,
   DEVICE,
@@ -170,6 +170,27 @@ else
         if (!isKilled) break
       }
       assert.ok(kills > 20, `${kills} points`)
+    })
+
+    test('has whole regions or none of writers that were killed at any point, after its own end, too', async () => {
+      const keeper = await start()
+      const client = await connect()
+      const states = async () => (await client.list()).map(({ name, state }) => `${name} ${state}`)
+      for (let point = 1; ; point++) {
+        const writer = new Actor(['writer', path, `region ${point}`, String(point)])
+        const lines: (string | null)[] = []
+        while (!lines.includes(null) && !lines.includes('ready')) lines.push(await writer.line())
+        await writer.kill()
+        if (lines.includes('ready')) break
+      }
+      while ((await states()).some(each => /filling|committing/.test(each))) await client.list()
+      const before = await states()
+      await keeper.kill()
+      await start()
+      assert.deepEqual((await states()).sort(), before.sort())
+      const ready = before.filter(each => each.endsWith(' ready'))
+      assert.ok(ready.length > 1 && ready.length < before.length, before.join())
+      for (const each of ready) assert.deepEqual(await read(client, each.slice(0, -6)), ['first', 'second'])
     })
 
     test('takes no memory that its state does not know, and removes it', async () => {
