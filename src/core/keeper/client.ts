@@ -138,11 +138,12 @@ export class KeeperClient {
     if (!this.attachments.hold(generation, source)) void this.link.rejoin()
   }
 
-  /** Ends a lease without a commit. */
-  abandon(generation: number): Promise<void> {
+  /** Ends a lease without a commit. If a commit was read whose answer was not waited for, gives the region back. */
+  async abandon(generation: number): Promise<void> {
     const connection = this.leases.get(generation)?.connection
     this.leases.delete(generation)
-    return this.tell(connection, 'abandon', generation)
+    const abandoned = this.tell(connection, 'abandon', generation)
+    await Promise.all([abandoned, this.tell(connection, 'release', generation)])
   }
 
   /** Says that this process has closed a region: once for each `find` or `commit`, with the source that was named. */

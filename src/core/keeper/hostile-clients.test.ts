@@ -299,6 +299,20 @@ else {
       client.close()
     })
 
+    test('goes on after a successor that does not confirm, and tells it', async t => {
+      const client = await KeeperClient.open({ path })
+      const successor = raw()
+      await successor.greet()
+      t.mock.timers.enable({ apis: ['setTimeout'] })
+      assert.match(await successor.asked('handover', { first: 0 }), /^ok /)
+      t.mock.timers.tick(10_000)
+      t.mock.timers.reset()
+      assert.match(JSON.stringify(await successor.answer()), /"error","request":0,.*did not confirm in time; try again/)
+      assert.equal(await successor.answer(), null)
+      assert.deepEqual(await client.list(), [])
+      client.close()
+    })
+
     test('takes no lease from a client that has another', async () => {
       const client = await KeeperClient.open({ path })
       const generation = await leased(client, 'weights')

@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict'
 import { after, afterEach, beforeEach, describe, test } from 'node:test'
+import { Channel } from './channel.js'
 import { KeeperClient } from './client.js'
 import {
   closeAll,
@@ -207,6 +208,22 @@ else {
       await commit(writer, generation, ['x'])
       await writer.release(generation)
       assert.deepEqual((await other.list())[0].readers, [])
+    })
+
+    test('has no reader whose commit was read too late', async t => {
+      const client = await KeeperClient.open({ path, timeoutMs: 200 })
+      clients.push(client)
+      const generation = await leased(client, 'weights')
+      const send = Channel.prototype.send
+      const isCommitted = () => keeper.regions.generations.get(generation)?.state === 'ready'
+      t.mock.method(Channel.prototype, 'send', function (this: Channel, ...args: Parameters<typeof send>) {
+        if (!isCommitted()) send.apply(this, args)
+      })
+      await assert.rejects(commit(client, generation, ['x']), refused('timeout', /^commit: the keeper does not answer/))
+      t.mock.restoreAll()
+      assert.equal((await client.list())[0].readers.length, 1)
+      await client.abandon(generation)
+      assert.deepEqual((await client.list())[0].readers, [])
     })
 
     test('ends a lease by force: its writer cannot commit any more', async () => {

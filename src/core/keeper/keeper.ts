@@ -248,6 +248,8 @@ export class Keeper {
   /** Goes on without a successor that does not confirm. */
   private disinherit(channel: Channel): void {
     if (this.heir !== channel || this.isEnding) return
+    // Without the error it would take the end of the connection for the end of this keeper, and serve, too.
+    channel.send('error', 0, { code: 'timeout', message: 'the successor did not confirm in time; try again' })
     channel.isOpen = false
     this.poller.wake()
   }
