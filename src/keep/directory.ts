@@ -4,6 +4,9 @@ import { OutOfRangeError, WrongTypeError } from '../core/base/argument-errors.js
 import { describe } from '../core/base/bytes.js'
 import { KeepError } from '../core/base/errors.js'
 import { listed } from '../core/base/readable.js'
+import { printable } from '../core/base/shown-text.js'
+import { shownName } from '../core/keeper/state/quota.js'
+import { checkText } from './arguments.js'
 
 /** An array of a region. */
 export interface KeptArray {
@@ -18,6 +21,21 @@ export interface KeptArray {
 }
 
 const MOST_NAME_BYTES = 1024
+/** Bytes of an element by type. A reader on an older Node may lack a type that the writer had. */
+const ELEMENT_BYTES: ReadonlyMap<unknown, number> = new Map([
+  ['Int8Array', 1],
+  ['Uint8Array', 1],
+  ['Uint8ClampedArray', 1],
+  ['Int16Array', 2],
+  ['Uint16Array', 2],
+  ['Float16Array', 2],
+  ['Int32Array', 4],
+  ['Uint32Array', 4],
+  ['Float32Array', 4],
+  ['Float64Array', 8],
+  ['BigInt64Array', 8],
+  ['BigUint64Array', 8],
+])
 
 /** The arrays of a region by name. */
 export class Directory {
@@ -25,13 +43,9 @@ export class Directory {
 
   /** Throws TypeError or RangeError, in the name of `call`, for a bad or known name. */
   checkNew(call: string, name: string): void {
-    if (typeof name !== 'string') throw new WrongTypeError(`${call}: name must be a text, not ${describe(name)}`)
-    const bytes = Buffer.byteLength(name)
-    if (bytes === 0 || bytes > MOST_NAME_BYTES) {
-      throw new OutOfRangeError(`${call}: name must have 1 to ${MOST_NAME_BYTES} bytes, not ${bytes}`)
-    }
+    checkText(`${call}: name`, name, 1, MOST_NAME_BYTES)
     if (this.byName.has(name)) {
-      throw new OutOfRangeError(`${call}: the region has an array ${describe(name)} already; choose another name`)
+      throw new OutOfRangeError(`${call}: the region has an array ${shownName(name)} already; choose another name`)
     }
   }
 
@@ -47,11 +61,11 @@ export class Directory {
   find(name: string, type: string): KeptArray {
     const found = this.byName.get(name)
     if (found === undefined) {
-      const known = this.byName.size === 0 ? 'it has none' : `it has ${listed([...this.byName.keys()].map(describe))}`
-      throw new OutOfRangeError(`array: the region has no array ${describe(name)}; ${known}`)
+      const known = this.byName.size === 0 ? 'it has none' : `it has ${listed([...this.byName.keys()].map(shownName))}`
+      throw new OutOfRangeError(`array: the region has no array ${printable(describe(name))}; ${known}`)
     }
     if (found.type === type) return found
-    throw new WrongTypeError(`array: ${describe(name)} is of ${found.type}, not of ${type}; ask for ${found.type}`)
+    throw new WrongTypeError(`array: ${shownName(name)} is of ${found.type}, not of ${type}; ask for ${found.type}`)
   }
 
   /** The bytes that the keeper passes on. */
@@ -59,12 +73,13 @@ export class Directory {
     return Buffer.from(JSON.stringify({ arrays: this.arrays }))
   }
 
-  /** Throws KeepError 'protocol' for anything but the table of a region of `byteLength`. */
+  /** Throws KeepError 'protocol' for anything but the table of a region of `byteLength`. Without bytes it has none. */
   static decoded(bytes: Uint8Array, byteLength: number, region: string): Directory {
     const directory = new Directory()
-    for (const array of arraysIn(bytes)) {
-      if (!isArray(array, byteLength)) {
-        throw new KeepError(`the arrays of region ${region} are of another version; have it filled anew`, 'protocol')
+    for (const array of bytes.length === 0 ? [] : arraysIn(bytes)) {
+      if (!isArray(array, byteLength) || directory.byName.has(array.name)) {
+        const facts = `the arrays of region ${shownName(region)} are in no form that this version knows`
+        throw new KeepError(`${facts}; drop it, and have it filled anew`, 'protocol')
       }
       directory.add(array)
     }
@@ -83,14 +98,18 @@ function arraysIn(bytes: Uint8Array): unknown[] {
 }
 
 function isArray(value: unknown, byteLength: number): value is KeptArray {
-  const { name, type, byteOffset, length } = (value ?? {}) as Partial<KeptArray>
+  const { name, type, byteOffset, length } = (value ?? {}) as KeptArray
+  const bytes = ELEMENT_BYTES.get(type)
   return (
     typeof name === 'string' &&
-    typeof type === 'string' &&
+    name !== '' &&
+    Buffer.byteLength(name) <= MOST_NAME_BYTES &&
+    bytes !== undefined &&
     Number.isSafeInteger(byteOffset) &&
     Number.isSafeInteger(length) &&
-    byteOffset! >= 0 &&
-    length! >= 0 &&
-    byteOffset! + length! <= byteLength
+    byteOffset >= 0 &&
+    byteOffset % bytes === 0 &&
+    length > 0 &&
+    byteOffset + length * bytes <= byteLength
   )
 }

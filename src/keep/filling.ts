@@ -4,12 +4,15 @@
 import { formatBytes } from '../core/base/bytes.js'
 import { PoolError } from '../core/base/errors.js'
 import { showAsText } from '../core/base/readable.js'
+import { printable } from '../core/base/shown-text.js'
+import { isDriverError } from '../core/base/thrown.js'
 import type { Device } from '../core/device/device.js'
 import type { KeeperClient } from '../core/keeper/client.js'
 import type { PieceOf } from '../core/keeper/region.js'
+import { shownName } from '../core/keeper/state/quota.js'
 import { closeDescriptor } from '../core/libraries/system-calls.js'
 import type { ArenaPool } from '../core/pool/arena/arena-pool.js'
-import type { DeviceArray, TypedArray, TypedArrayConstructor, TypedArrayOf } from '../core/pool/array.js'
+import { DeviceArray, type TypedArray, type TypedArrayConstructor, type TypedArrayOf } from '../core/pool/array.js'
 import { GrowableAllocation } from '../core/pool/mapped/growable-allocation.js'
 import { Directory } from './directory.js'
 import { KeptRange } from './kept-range.js'
@@ -21,7 +24,8 @@ export class Filling implements Disposable {
   readonly arena: ArenaPool
   /** @internal */
   readonly directory = new Directory()
-  private state: 'open' | 'committing' | 'committed' | 'abandoned' = 'open'
+  private readonly bytes: number
+  private state: 'open' | 'being committed' | 'committed' | 'abandoned' = 'open'
 
   private constructor(
     private readonly client: KeeperClient,
@@ -38,6 +42,7 @@ export class Filling implements Disposable {
     device: Device,
   ) {
     this.arena = device.createArenaPool({ region: buffer })
+    this.bytes = buffer.byteLength
   }
 
   /**
@@ -60,34 +65,47 @@ export class Filling implements Disposable {
   put<T extends TypedArray>(name: string, data: T): ReturnType<typeof this.arena.upload<T>> {
     this.checkOpen('put')
     this.directory.checkNew('put', name)
-    return this.named(name, this.arena.upload(data))
+    return this.named(name, DeviceArray.upload(this.arena, data, undefined, 'put'))
   }
 
   /** An array of that name for `length` elements in the region, to be filled by copies or kernels. */
   place<C extends TypedArrayConstructor>(name: string, type: C, length: number): DeviceArray<TypedArrayOf<C>> {
     this.checkOpen('place')
     this.directory.checkNew('place', name)
-    return this.named(name, this.arena.allocateArray(type, length))
+    return this.named(name, DeviceArray.allocate(this.arena, type, length, undefined, 'place'))
   }
 
-  /** Gives the memory back, and leaves the region to the next that fills it; nothing after the commit. */
+  /** Gives the memory back, and leaves the region to the next that fills it; nothing once it is being committed. */
   [Symbol.dispose](): void {
+    if (this.state === 'open') this.abandon()
+  }
+
+  /**
+   * The same, also for a commit that has failed.
+   * @internal
+   */
+  abandon(): void {
     if (this.state === 'committed' || this.state === 'abandoned') return
     this.state = 'abandoned'
-    this.arena.close()
-    this.buffer.unmap()
-    this.client.abandon(this.generation).catch(() => {}) // the end of the connection tells the keeper, too
+    try {
+      this.arena.close()
+    } catch (error) {
+      if (!isDriverError(error)) throw error // the arena has no memory of its own, and the device closes it again
+    } finally {
+      this.buffer.unmap()
+      this.client.abandon(this.generation).catch(() => {}) // the end of the connection tells the keeper, too
+    }
   }
 
   /** One line for people, such as `Filling { weights 'v1', 8 GiB, open }`; console.log shows it. */
   toString(): string {
-    return `Filling { ${this.name} '${this.version}', ${formatBytes(this.buffer.byteLength)}, ${this.state} }`
+    return `Filling { ${printable(this.name)} ${shownName(this.version)}, ${formatBytes(this.bytes)}, ${this.state} }`
   }
 
   /** The plain values that JSON.stringify writes. */
   toJSON(): object {
-    const { name, version, generation, state, buffer } = this
-    return { name, version, generation, state, bytes: buffer.byteLength, arrays: this.directory.arrays }
+    const { name, version, generation, state, bytes } = this
+    return { name, version, generation, state, bytes, arrays: this.directory.arrays }
   }
 
   /**
@@ -96,21 +114,30 @@ export class Filling implements Disposable {
    */
   checkOpen(call: string): void {
     if (this.state === 'open') return
-    throw new PoolError(`${call}: region ${this.name} was ${this.state} already; begin it again`)
+    const fact = this.state === 'being committed' ? `is ${this.state}; await that` : `was ${this.state} already`
+    const remedy = this.state === 'being committed' ? '' : '; begin it again'
+    throw new PoolError(`${call}: region ${shownName(this.name)} ${fact}${remedy}`)
   }
 
   /**
-   * Ends the filling: the contents are fixed from now on. All work on the memory must be complete. The caller closes
-   * the descriptors.
+   * Ends the filling: nothing is added from now on.
+   * @internal
+   */
+  end(): void {
+    this.state = 'being committed'
+  }
+
+  /**
+   * The parts of the commit. All work on the memory must be complete, and it is read-only from now on. The caller
+   * closes the descriptors.
    * @internal
    */
   finish(): { generation: number; pieces: PieceOf[]; directory: Uint8Array; bytes: number } {
-    this.state = 'committing'
     this.arena.close()
     this.range.protect()
-    const { generation, directory, buffer } = this
+    const { generation, directory, bytes } = this
     const pieces = this.range.exported(closeDescriptor)
-    return { generation, pieces, directory: directory.encoded(), bytes: buffer.byteLength }
+    return { generation, pieces, directory: directory.encoded(), bytes }
   }
 
   /**

@@ -9,12 +9,17 @@ import { KeepError, PoolError } from '../core/base/errors.js'
 import { checkOptionNames } from '../core/base/option-names.js'
 import { showAsText } from '../core/base/readable.js'
 import { Device } from '../core/device/device.js'
+import { UNIT_BYTES } from '../core/heap/size-classes.js'
 import { type FindRequest, KeeperClient } from '../core/keeper/client.js'
 import type { Found } from '../core/keeper/receiving.js'
 import type { IfFull, KeepEvent, PruneRule, RegionInfo } from '../core/keeper/region.js'
+import { shownName } from '../core/keeper/state/quota.js'
+import { within } from '../core/libraries/arguments.js'
 import { closeDescriptor } from '../core/libraries/system-calls.js'
+import { MOST_DESCRIPTORS } from '../core/libraries/unix-socket.js'
 import { signalOf, type WaitOptions } from '../core/order/wait-options.js'
 import { shareableGranule } from '../core/pool/mapped/interprocess-buffer.js'
+import { checkLabels, checkName, checkVersion } from './arguments.js'
 import { Filling } from './filling.js'
 import { Region } from './region.js'
 
@@ -28,7 +33,7 @@ export interface KeepOptions extends WaitOptions {
 
 /** Options of `keep.region` and `keep.begin`. */
 export interface RegionOptions extends WaitOptions {
-  /** the size of the region, which does not grow */
+  /** the size of the region, rounded up to 256; it does not grow */
   readonly bytes: ByteSize
   /** names the contents: another version is filled anew, while readers of the old one keep it ('') */
   readonly version?: string | undefined
@@ -45,6 +50,7 @@ export interface AttachOptions extends WaitOptions {
 }
 
 const REGION_OPTIONS = ['bytes', 'version', 'labels', 'ifFull']
+const MOST_TIMEOUT_MS = 2 ** 31 - 1 // of setTimeout
 const IF_FULL: readonly IfFull[] = ['fail', 'evictUnused', 'replace']
 const INSTEAD = 'such a device can keep no memory; load it in each process'
 
@@ -58,6 +64,7 @@ export async function openKeep(device: Device, options: KeepOptions = {}): Promi
   const signal = signalOf('openKeep', options, ['path', 'timeoutMs'])
   const granuleBytes = shareableGranule('openKeep', device.context, INSTEAD)
   const { path, timeoutMs } = options
+  if (timeoutMs !== undefined) within(timeoutMs, 0, MOST_TIMEOUT_MS, 'openKeep: timeoutMs')
   return new Keep(device, await KeeperClient.open({ path, timeoutMs, signal }), granuleBytes)
 }
 
@@ -97,30 +104,36 @@ export class Keep implements Disposable {
    */
   async attach(name: string, options: AttachOptions = {}): Promise<Region> {
     const signal = signalOf('attach', options, ['version'])
-    const found = await this.find({ name, purpose: 'read', version: options.version, signal })
-    if (found.kind === 'lease') throw new KeepError(`attach: the keeper has no region ${describe(name)}`, 'absent')
+    const { version } = options
+    checkName('attach', name)
+    checkVersion('attach', version)
+    const found = await this.find({ name, purpose: 'read', version, signal })
+    if (found.kind === 'lease') throw new KeepError(`attach: the keeper has no region ${shownName(name)}`, 'absent')
     return this.attached(name, found)
   }
 
   /**
-   * Begins to fill a region, which is committed with others by `commit`. Rejects with PoolError if the region is whole
-   * already.
+   * Begins to fill a region, which is committed with others by `commit`. Waits for another process that fills it.
+   * Rejects with PoolError if the region is there in this version, and otherwise like `region`.
    */
   async begin(name: string, options: RegionOptions): Promise<Filling> {
     const found = await this.foundOrBegun('begin', name, options)
     if (!(found instanceof Region)) return found
     found.close()
     throw new PoolError(
-      `begin: region ${name} is there in version '${found.version}'; attach it, or name another version`,
+      `begin: region ${shownName(name)} is there in version ${shownName(found.version)}; attach it, or name another version`,
     )
   }
 
   /**
-   * Makes regions visible to all processes: all, or none. It waits for the work of this thread's streams first; other
-   * threads that fill must have finished. Rejects with KeepError, and the regions are abandoned then.
+   * Makes regions visible to all processes: all, or none; at most 250 in one call. It waits for the work of this
+   * thread's streams first; other threads that fill must have finished. Rejects with KeepError, and the regions are
+   * abandoned then.
    */
   async commit(regions: readonly Filling[]): Promise<Region[]> {
     this.checkFillings(regions)
+    if (regions.length === 0) return []
+    for (const filling of regions) filling.end()
     const filled: ReturnType<Filling['finish']>[] = []
     try {
       await this.device.finished()
@@ -149,27 +162,33 @@ export class Keep implements Disposable {
    */
   async drop(name: string, options: { readonly force?: boolean } = {}): Promise<void> {
     checkOptionNames('drop', options, ['force'])
+    checkName('drop', name)
     await this.client.drop(name, options)
   }
 
   /** Drops regions without readers that the rule names; returns them. */
-  prune(rule: PruneRule): Promise<RegionInfo[]> {
+  async prune(rule: PruneRule): Promise<RegionInfo[]> {
     checkOptionNames('prune', rule, ['unusedMs', 'unfinished', 'name', 'all'])
+    if (rule.name !== undefined) checkName('prune', rule.name)
+    if (rule.unusedMs !== undefined) within(rule.unusedMs, 0, Number.MAX_SAFE_INTEGER, 'prune: unusedMs')
     return this.client.prune(rule)
   }
 
   /** Calls `listener` for each change of a region, until the result is disposed. */
   watch(listener: (event: KeepEvent) => void): Disposable {
+    if (typeof listener !== 'function') {
+      throw new WrongTypeError(`watch: listener must be a function, not ${describe(listener)}`)
+    }
     return this.client.watch(listener)
   }
 
   /** Abandons what is being filled, closes its regions, and ends the connection. A second close does nothing. */
   close(): void {
+    this.isClosed = true
     for (const filling of this.fillings) this.forget(filling)
     for (const region of this.regions) region.close()
     this.regions.clear()
     this.client.close()
-    this.isClosed = true
   }
 
   /** `close()` at the end of a `using` block. */
@@ -192,7 +211,11 @@ export class Keep implements Disposable {
   private async foundOrBegun(call: string, name: string, options: RegionOptions): Promise<Region | Filling> {
     const signal = signalOf(call, options, REGION_OPTIONS)
     const { version = '', labels, ifFull = 'fail' } = options
-    const bytes = bytesOf(options.bytes, `${call}: bytes`, this.device.context)
+    checkName(call, name)
+    checkVersion(call, version)
+    checkLabels(call, labels)
+    const wanted = bytesOf(options.bytes, `${call}: bytes`, this.device.context)
+    const bytes = Math.ceil(wanted / UNIT_BYTES) * UNIT_BYTES
     if (!IF_FULL.includes(ifFull)) {
       throw new OutOfRangeError(`${call}: ifFull must be one of ${IF_FULL.join(', ')}, not ${describe(ifFull)}`)
     }
@@ -202,14 +225,17 @@ export class Keep implements Disposable {
     if (found.bytes === bytes) return region
     region.close()
     throw new KeepError(
-      `${call}: region ${name} has ${formatBytes(found.bytes)} in version '${version}', not ${formatBytes(bytes)}; name another version`,
+      `${call}: ${shownName(name)} has ${formatBytes(found.bytes)} in version ${shownName(version)}, not ${formatBytes(bytes)}; name another version`,
       'size',
     )
   }
 
-  private find(request: Omit<FindRequest, 'device'>): Promise<Found> {
+  private async find(request: Omit<FindRequest, 'device'>): Promise<Found> {
     const { totalBytes, simulated, properties } = this.device
-    return this.client.find({ ...request, device: { uuid: properties.uuid, totalBytes, simulated } })
+    const found = await this.client.find({ ...request, device: { uuid: properties.uuid, totalBytes, simulated } })
+    if (!this.isClosed) return found
+    if (found.kind === 'ready') for (const { descriptor } of found.pieces) closeDescriptor(descriptor)
+    throw new KeepError('the keep was closed by this program meanwhile; open it again', 'gone')
   }
 
   private begun(region: { name: string; version: string; generation: number }, bytes: number): Filling {
@@ -236,19 +262,26 @@ export class Keep implements Disposable {
   /** Abandons a filling unless it is committed. */
   private forget(filling: Filling): void {
     this.fillings.delete(filling)
-    filling[Symbol.dispose]()
+    filling.abandon()
   }
 
   private checkFillings(regions: readonly Filling[]): void {
+    if (!Array.isArray(regions)) {
+      throw new WrongTypeError(`commit: regions must be an array of what begin returned, not ${describe(regions)}`)
+    }
+    if (regions.length > MOST_DESCRIPTORS) {
+      throw new OutOfRangeError(`commit: at most ${MOST_DESCRIPTORS} regions at a time, not ${regions.length}`)
+    }
     for (const filling of regions) {
       if (!(filling instanceof Filling)) {
         throw new WrongTypeError(`commit: regions must come from begin, not ${describe(filling)}`)
       }
       filling.checkOpen('commit')
       if (!this.fillings.has(filling))
-        throw new PoolError('commit: the region was begun with another keep; commit it there')
+        throw new PoolError(`commit: region ${shownName(filling.name)} was begun with another keep; commit it there`)
     }
-    if (new Set(regions).size < regions.length) throw new OutOfRangeError('commit: a region is named twice')
+    const twice = regions.find((each, index) => regions.indexOf(each) < index)
+    if (twice !== undefined) throw new OutOfRangeError(`commit: region ${shownName(twice.name)} is named twice`)
   }
 }
 

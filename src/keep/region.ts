@@ -2,13 +2,16 @@ import { formatBytes } from '../core/base/bytes.js'
 import { disposeOf } from '../core/base/disposal.js'
 import { CudaError, KeepError } from '../core/base/errors.js'
 import { showAsText } from '../core/base/readable.js'
+import { printable } from '../core/base/shown-text.js'
 import type { Device } from '../core/device/device.js'
 import { RESULT } from '../core/driver/constants.js'
 import type { Source } from '../core/keeper/attachments.js'
 import type { KeeperClient } from '../core/keeper/client.js'
 import type { Found } from '../core/keeper/receiving.js'
+import { bytesIn } from '../core/keeper/state/generation.js'
+import { shownName } from '../core/keeper/state/quota.js'
 import { closeDescriptor } from '../core/libraries/system-calls.js'
-import { DeviceArray, type TypedArrayConstructor, type TypedArrayOf } from '../core/pool/array.js'
+import { byteLengthOf, DeviceArray, type TypedArrayConstructor, type TypedArrayOf } from '../core/pool/array.js'
 import { Directory, type KeptArray } from './directory.js'
 import { type Filling, mapped } from './filling.js'
 import type { KeptRange } from './kept-range.js'
@@ -21,6 +24,8 @@ export class Region implements Disposable {
     pieces: this.range.exported(closeDescriptor),
     directory: this.directory.encoded(),
   })
+  /** whether `close` was called */
+  private isReleased = false
 
   private constructor(
     private readonly client: KeeperClient,
@@ -62,6 +67,7 @@ export class Region implements Disposable {
   ): Region {
     const { generation, version, bytes, pieces } = found
     try {
+      checkPieces(found, name, granuleBytes)
       const directory = Directory.decoded(found.directory, bytes, name)
       const [range, buffer] = mapped(device, name, bytes, granuleBytes, pieces)
       buffer.seal()
@@ -72,7 +78,7 @@ export class Region implements Disposable {
       told.catch(() => {}) // the end of the connection tells the keeper, too
       if (!isLost) throw error
       throw new KeepError(
-        `the memory of region ${name} is gone: the device was reset, or is another one; have it filled anew (${error.message})`,
+        `the memory of region ${shownName(name)} is gone: the device was reset, or is another one; have it filled anew (${error.message})`,
         'lost',
         { cause: error },
       )
@@ -91,7 +97,8 @@ export class Region implements Disposable {
    * and PoolError after the region was closed.
    */
   array<C extends TypedArrayConstructor>(name: string, type: C): DeviceArray<TypedArrayOf<C>> {
-    const { byteOffset, length } = this.directory.find(name, type?.name)
+    byteLengthOf(type, 1, 'array')
+    const { byteOffset, length } = this.directory.find(name, type.name)
     return DeviceArray.over(this.buffer, type, byteOffset, length, 'array')
   }
 
@@ -105,7 +112,8 @@ export class Region implements Disposable {
    * A second close does nothing.
    */
   close(): void {
-    if (this.closed) return
+    if (this.isReleased) return
+    this.isReleased = true
     this.buffer.unmap()
     this.client.release(this.generation, this.source).catch(() => {}) // the end of the connection tells the keeper, too
   }
@@ -118,7 +126,7 @@ export class Region implements Disposable {
   /** One line for people, such as `Region { weights 'v1', 8 GiB, open }`; console.log shows it. */
   toString(): string {
     const state = this.closed ? 'closed' : `${formatBytes(this.buffer.byteLength)}, open`
-    return `Region { ${this.name} '${this.version}', ${state} }`
+    return `Region { ${printable(this.name)} ${shownName(this.version)}, ${state} }`
   }
 
   /** The plain values that JSON.stringify writes. */
@@ -129,3 +137,12 @@ export class Region implements Disposable {
 }
 
 showAsText(Region)
+
+/** Throws KeepError 'protocol' unless the pieces are whole granules, and together the memory of the region. */
+function checkPieces({ bytes, pieces }: Extract<Found, { kind: 'ready' }>, name: string, granuleBytes: number): void {
+  const memoryBytes = Math.ceil(bytes / granuleBytes) * granuleBytes
+  const areWhole = pieces.every(piece => piece.bytes % granuleBytes === 0)
+  if (areWhole && bytesIn(pieces) === memoryBytes) return
+  const fact = `the pieces of region ${shownName(name)} are not its ${formatBytes(bytes)} in whole granules`
+  throw new KeepError(`${fact}; drop it, and have it filled anew`, 'protocol')
+}

@@ -67,15 +67,16 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
   }
 
   /**
-   * Called as `pool.upload(source, stream)`.
+   * Called as `pool.upload(source, stream)`; errors are in the name of `call`.
    * @internal
    */
   static upload<T extends TypedArray>(
     pool: { allocate(bytes: number, stream?: Stream | AllocateOptions): DeviceBuffer },
     source: T,
     stream?: Stream | AllocateOptions,
+    call = 'upload',
   ): DeviceArray<T extends Uint8Array ? Bytes : T> {
-    const array = DeviceArray.allocate(pool, typeOf(source), source.length, stream, 'upload')
+    const array = DeviceArray.allocate(pool, typeOf(call, source), source.length, stream, call)
     array.begin(() => array.buffer.write(source))
     return array as DeviceArray<T extends Uint8Array ? Bytes : T>
   }
@@ -362,14 +363,14 @@ export function byteLengthOf(type: TypedArrayConstructor, count: number, call = 
 }
 
 /** The class of a typed array; of a derived class, such as Node's Buffer, the one of JavaScript itself. */
-function typeOf(source: TypedArray): TypedArrayConstructor {
+function typeOf(call: string, source: TypedArray): TypedArrayConstructor {
   const name = typedArrayName(source)
   if (name === undefined) {
-    throw new WrongTypeError(`upload: source must be a typed array such as a Float32Array, not ${describe(source)}`)
+    throw new WrongTypeError(`${call}: source must be a typed array such as a Float32Array, not ${describe(source)}`)
   }
-  checkBytes('upload', source)
+  checkBytes(call, source)
   if (source.length === 0)
-    throw new OutOfRangeError('upload: source is empty; an array on the device has an element at least')
+    throw new OutOfRangeError(`${call}: source is empty; an array on the device has an element at least`)
   return globalThis[name as 'Uint8Array']
 }
 
