@@ -1,7 +1,7 @@
 // Runs the tests of some tags: `node dist/test/run.js unit fuzz [--smoke | --long]`. The name of a file says its tag:
-// *.gpu.test, *.fuzz.test (random programs), *.storm.test (threads terminated at random), *.bundle.test (programs that
-// bundlers make), *.browser.test (pages in Chromium), *.windows.test (Node for Windows, under Wine), *.site.test (the
-// site); of all others, those in proof/ are `proof`, and the rest `unit`.
+// *.gpu.test, *.fuzz.test (random programs), *.storm.test (threads and processes ended at random), *.bundle.test
+// (programs that bundlers make), *.browser.test (pages in Chromium), *.windows.test (Node for Windows, under Wine),
+// *.site.test (the site); of all others, those in proof/ are `proof`, and the rest `unit`.
 
 import { spawnSync } from 'node:child_process'
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
@@ -38,9 +38,12 @@ const LENGTHS: Readonly<Record<string, Record<string, string>>> = {
     DEVICE_TERMINATIONS: '48',
     LOCK_SEED: '2',
     LOCK_TERMINATIONS: '60',
+    KEEP_SEED: '2',
+    KEEP_KILLS: '60',
   },
   long: {
     STORM_TERMINATIONS: '3000',
+    KEEP_KILLS: '10000',
     POOL_FUZZ_STEPS: '6000',
     POOL_FUZZ_SEEDS: '25',
     HOSTILE_PROGRAMS: '30000',

@@ -112,6 +112,8 @@ const deeds = {
     store.launch({ grid: 1, block: 1 }, words, 5)
     device!.synchronize()
   },
+  /** Waits until it is connected. */
+  list: async (keep: Keep) => (await keep.list()).length,
   /** Closes one region of a generation. */
   close: (_: Keep, generation: number) => {
     const [region, ...others] = held.get(generation)!
