@@ -114,7 +114,8 @@ export class Keep implements Disposable {
 
   /**
    * Begins to fill a region, which is committed with others by `commit`. Waits for another process that fills it.
-   * Rejects with PoolError if the region is there in this version, and otherwise like `region`.
+   * Rejects with PoolError if the region is there in this version, and otherwise like `region`. Processes that begin
+   * several regions must begin them in the same order, or they wait for each other.
    */
   async begin(name: string, options: RegionOptions): Promise<Filling> {
     const found = await this.foundOrBegun('begin', name, options)
@@ -174,7 +175,7 @@ export class Keep implements Disposable {
     return this.client.prune(rule)
   }
 
-  /** Calls `listener` for each change of a region, until the result is disposed. */
+  /** Calls `listener` for each change of a region, until the result is disposed. An error of it is uncaught. */
   watch(listener: (event: KeepEvent) => void): Disposable {
     if (typeof listener !== 'function') {
       throw new WrongTypeError(`watch: listener must be a function, not ${describe(listener)}`)

@@ -270,7 +270,15 @@ export class KeeperClient {
   private onEvent(body: unknown): void {
     const event = ANSWERS.event(body, 'the event')
     this.attachments.note(event)
-    for (const listener of [...this.listeners]) listener(event)
+    for (const listener of [...this.listeners]) {
+      try {
+        listener(event)
+      } catch (error) {
+        queueMicrotask(() => {
+          throw error // as of any listener; thrown here it would end the connection
+        })
+      }
+    }
   }
 }
 

@@ -277,6 +277,27 @@ else {
       assert.equal(events.length, 6)
     })
 
+    test('does not lose its connection by a listener that throws', async t => {
+      const [client, watcher] = [await connect(), await connect()]
+      const generation = await leased(watcher, 'own')
+      const later: (() => void)[] = []
+      t.mock.method(globalThis, 'queueMicrotask', (work: () => void) => later.push(work))
+      const throwing = watcher.watch(() => {
+        throw new Error('of a listener')
+      })
+      const kinds: string[] = []
+      watcher.watch(({ kind }) => void kinds.push(kind))
+      await watcher.list()
+      await kept(client, 'a', ['a'])
+      await watcher.list()
+      throwing[Symbol.dispose]()
+      t.mock.restoreAll()
+      assert.deepEqual(kinds, ['leased', 'ready'])
+      assert.equal(later.length, 2)
+      for (const work of later) assert.throws(work, /^Error: of a listener$/)
+      await commit(watcher, generation, ['x'])
+    })
+
     test('takes any name', async () => {
       const client = await connect()
       const names = [
