@@ -265,7 +265,7 @@ class KillProgram {
     const how = ['undisturbed', 'killed at a point', 'the old one killed'][random.below(3)]
     const point = how === 'killed at a point' ? [String(1 + random.below(14))] : []
     const startMs = Date.now()
-    const successor = new Actor('successor', this.place.path, ...point)
+    const successor = new Actor(['successor', this.place.path, ...point])
     if (how === 'the old one killed') {
       await this.anyTime()
       await setTimeout(random.below(120))
@@ -302,7 +302,7 @@ class KillProgram {
 
   private async startKeeper(): Promise<void> {
     this.firstOfKeeper = Date.now()
-    this.keeper = new Actor('keeper', this.place.path)
+    this.keeper = new Actor(['keeper', this.place.path])
     assert.equal(await this.keeper.line(), 'listens')
   }
 
