@@ -50,6 +50,13 @@ export class KeptModel {
     const old = list.filter(({ generation, state }) => generation < firstOfNext && state !== 'unfinished')
     for (const { name, generation } of old)
       assert.ok(generation <= (this.committed.get(name) ?? 0), `${name}, generation ${generation}, is unknown`)
+    for (const [pid, own] of this.held) {
+      for (const [generation, count] of own) {
+        if (count === 0 || generation >= firstOfNext || this.orphans.has(generation)) continue
+        const isThere = old.some(each => each.generation === generation)
+        assert.ok(isThere, `process ${pid} has generation ${generation}, and did not offer it`)
+      }
+    }
     if (old.some(({ readers }) => readers.length === 0)) return
     for (const [name, generation] of this.ready) {
       const found = old.find(each => each.name === name && each.state === 'ready')
@@ -57,13 +64,9 @@ export class KeptModel {
         this.ready.set(name, Math.max(found.generation, generation < firstOfNext ? 0 : generation))
       else if (generation < firstOfNext) this.ready.delete(name)
     }
-    const isThere = (generation: number) =>
-      generation >= firstOfNext || old.some(each => each.generation === generation)
-    for (const own of this.held.values())
-      for (const generation of own.keys()) if (!isThere(generation)) this.orphans.add(generation)
   }
 
-  /** generations that processes have attached, and the keeper has not any more */
+  /** generations that processes have attached, and the keeper was told to drop */
   private readonly orphans = new Set<number>()
 
   /** A name was dropped; with `force` its memory, too. */

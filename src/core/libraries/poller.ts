@@ -66,6 +66,8 @@ export class Poller {
     await new Promise<void>((resolve, reject) => {
       this.system.calls.poll.async(this.entries, count, NO_LIMIT, error => (error ? reject(error) : resolve()))
     })
+    // The wait looks at one descriptor after the other. Now all that came before any of these is seen, too.
+    this.system.calls.poll(this.entries, count, 0)
     const ready: Ready[] = []
     for (let place = 0; place < count; place++) {
       const came = this.entries.getInt16(place * ENTRY_BYTES + 6, true)
