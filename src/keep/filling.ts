@@ -37,8 +37,7 @@ export class Filling implements Disposable {
     readonly generation: number,
     /** @internal */
     readonly buffer: RegionBuffer,
-    /** @internal */
-    readonly range: KeptRange,
+    private readonly range: KeptRange,
     device: Device,
   ) {
     this.arena = device.createArenaPool({ region: buffer })

@@ -142,13 +142,12 @@ export class Keep implements Disposable {
       await this.client.commit(filled)
     } catch (error) {
       for (const filling of regions) this.forget(filling)
-      throw error
-    } finally {
       for (const { pieces } of filled) for (const { descriptor } of pieces) closeDescriptor(descriptor)
+      throw error
     }
-    return regions.map(filling => {
+    return regions.map((filling, index) => {
       this.fillings.delete(filling)
-      return this.remembered(Region.filled(this.client, filling))
+      return this.remembered(Region.filled(this.client, filling, filled[index].pieces))
     })
   }
 
@@ -255,7 +254,11 @@ export class Keep implements Disposable {
   }
 
   private remembered(region: Region): Region {
-    for (const other of this.regions) if (other.closed) this.regions.delete(other)
+    for (const other of this.regions) {
+      if (!other.closed) continue
+      other.close() // after its device was closed, it still has descriptors
+      this.regions.delete(other)
+    }
     this.regions.add(region)
     return region
   }

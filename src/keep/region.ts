@@ -5,23 +5,23 @@ import { showAsText } from '../core/base/readable.js'
 import { printable } from '../core/base/shown-text.js'
 import type { Device } from '../core/device/device.js'
 import { RESULT } from '../core/driver/constants.js'
-import type { Source } from '../core/keeper/attachments.js'
+import { copiesOf, type Source } from '../core/keeper/attachments.js'
 import type { KeeperClient } from '../core/keeper/client.js'
 import type { Found } from '../core/keeper/receiving.js'
+import type { PieceOf } from '../core/keeper/region.js'
 import { bytesIn } from '../core/keeper/state/generation.js'
 import { shownName } from '../core/keeper/state/quota.js'
 import { closeDescriptor } from '../core/libraries/system-calls.js'
 import { byteLengthOf, DeviceArray, type TypedArrayConstructor, type TypedArrayOf } from '../core/pool/array.js'
 import { Directory, type KeptArray } from './directory.js'
 import { type Filling, mapped } from './filling.js'
-import type { KeptRange } from './kept-range.js'
 import type { RegionBuffer } from './region-buffer.js'
 
 /** A region that is whole: device memory that outlives this process, read-only in all processes. */
 export class Region implements Disposable {
-  /** for the next keeper, if this one goes away; the driver makes new descriptors of memory that was imported, too */
+  /** for the next keeper, if this one goes away; nothing after the device was closed */
   private readonly source: Source = () => ({
-    pieces: this.range.exported(closeDescriptor),
+    pieces: this.closed ? [] : copiesOf(this.pieces),
     directory: this.directory.encoded(),
   })
   /** whether `close` was called */
@@ -40,22 +40,23 @@ export class Region implements Disposable {
     /** the memory; closing the region unmaps it */
     readonly buffer: RegionBuffer,
     private readonly directory: Directory,
-    private readonly range: KeptRange,
+    /** stay open until the region is closed: the driver exports no memory that was imported */
+    private readonly pieces: readonly PieceOf[],
   ) {
     client.hold(generation, this.source)
   }
 
   /**
-   * The region that this process has committed.
+   * The region that this process has committed. The descriptors of its pieces are the region's.
    * @internal
    */
-  static filled(client: KeeperClient, filling: Filling): Region {
-    const { name, version, generation, directory, range } = filling
-    return new Region(client, name, version, generation, true, filling.sealed(), directory, range)
+  static filled(client: KeeperClient, filling: Filling, pieces: readonly PieceOf[]): Region {
+    const { name, version, generation, directory } = filling
+    return new Region(client, name, version, generation, true, filling.sealed(), directory, pieces)
   }
 
   /**
-   * Maps what the keeper has passed, and closes the descriptors. Throws KeepError 'lost' if the memory is gone.
+   * Maps what the keeper has passed. Throws KeepError 'lost' if the memory is gone, and has closed the descriptors then.
    * @internal
    */
   static attached(
@@ -69,10 +70,11 @@ export class Region implements Disposable {
     try {
       checkPieces(found, name, granuleBytes)
       const directory = Directory.decoded(found.directory, bytes, name)
-      const [range, buffer] = mapped(device, name, bytes, granuleBytes, pieces)
+      const buffer = mapped(device, name, bytes, granuleBytes, pieces)[1]
       buffer.seal()
-      return new Region(client, name, version, generation, false, buffer, directory, range)
+      return new Region(client, name, version, generation, false, buffer, directory, pieces)
     } catch (error) {
+      for (const { descriptor } of pieces) closeDescriptor(descriptor)
       const isLost = error instanceof CudaError && error.result === RESULT.CUDA_ERROR_INVALID_VALUE
       const told = isLost ? client.lost(generation) : client.release(generation)
       told.catch(() => {}) // the end of the connection tells the keeper, too
@@ -82,8 +84,6 @@ export class Region implements Disposable {
         'lost',
         { cause: error },
       )
-    } finally {
-      for (const { descriptor } of pieces) closeDescriptor(descriptor)
     }
   }
 
@@ -115,6 +115,7 @@ export class Region implements Disposable {
     if (this.isReleased) return
     this.isReleased = true
     this.buffer.unmap()
+    for (const { descriptor } of this.pieces) closeDescriptor(descriptor)
     this.client.release(this.generation, this.source).catch(() => {}) // the end of the connection tells the keeper, too
   }
 

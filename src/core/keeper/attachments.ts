@@ -3,7 +3,7 @@
 
 import { KeepError } from '../base/errors.js'
 import { sealedFile } from '../libraries/sealed-memory.js'
-import { closeDescriptor } from '../libraries/system-calls.js'
+import { closeDescriptor, duplicateDescriptor } from '../libraries/system-calls.js'
 import { MOST_DESCRIPTORS } from '../libraries/unix-socket.js'
 import type { Connection, RequestOptions } from './connection.js'
 import { ANSWERS, type Requests } from './messages.js'
@@ -117,5 +117,17 @@ export async function offer(connection: Connection, set: readonly Offer[], optio
     if (parts.length > 0) await connection.request('offer', { set: parts }, { ...options, descriptors })
   } finally {
     descriptors.forEach(closeDescriptor)
+  }
+}
+
+/** New descriptors of the same memory, which the caller closes. When it throws, it has closed them. */
+export function copiesOf(pieces: readonly PieceOf[]): PieceOf[] {
+  const copies: PieceOf[] = []
+  try {
+    for (const { descriptor, bytes } of pieces) copies.push({ descriptor: duplicateDescriptor(descriptor), bytes })
+    return copies
+  } catch (error) {
+    for (const { descriptor } of copies) closeDescriptor(descriptor)
+    throw error
   }
 }

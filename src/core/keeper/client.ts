@@ -4,9 +4,9 @@
 import { KeepError } from '../base/errors.js'
 import { checkPath } from '../libraries/descriptors.js'
 import { sealedFile } from '../libraries/sealed-memory.js'
-import { closeDescriptor, duplicateDescriptor } from '../libraries/system-calls.js'
+import { closeDescriptor } from '../libraries/system-calls.js'
 import { MOST_DESCRIPTORS } from '../libraries/unix-socket.js'
-import { Attachments, type Facts, type Offer, offer, type Source } from './attachments.js'
+import { Attachments, copiesOf, type Facts, type Offer, offer, type Source } from './attachments.js'
 import { type Answered, type Connection, KeeperGone, type RequestOptions, USUAL_TIMEOUT_MS } from './connection.js'
 import { Link } from './link.js'
 import { ANSWERS, type Requests } from './messages.js'
@@ -114,7 +114,7 @@ export class KeeperClient {
       throw new KeepError('commit: a generation is not leased to this client; begin with find()', 'gone')
     const set = filled.map((each, index): Offer => {
       const facts = { ...leases[index]!.facts, bytes: each.bytes }
-      return { ...facts, isRetired: false, source: () => copied(each) }
+      return { ...facts, isRetired: false, source: () => ({ ...each, pieces: copiesOf(each.pieces) }) }
     })
     let { connection } = first
     try {
@@ -294,9 +294,4 @@ async function sendPieces(
     const body: Requests['pieces'] = { generation, first, sizes: batch.map(piece => piece.bytes) }
     await connection.request('pieces', body, { ...options, descriptors: batch.map(piece => piece.descriptor) })
   }
-}
-
-/** The memory of a filled region, as a source has it. */
-function copied({ pieces, directory }: FilledRegion): ReturnType<Source> {
-  return { pieces: pieces.map(each => ({ ...each, descriptor: duplicateDescriptor(each.descriptor) })), directory }
 }
