@@ -19,6 +19,7 @@ import { closeDescriptor } from '../core/libraries/system-calls.js'
 import { MOST_DESCRIPTORS } from '../core/libraries/unix-socket.js'
 import { signalOf, type WaitOptions } from '../core/order/wait-options.js'
 import { shareableGranule } from '../core/pool/mapped/interprocess-buffer.js'
+import { announcePool } from '../core/pool/new-pools.js'
 import { checkLabels, checkName, checkVersion } from './arguments.js'
 import { Filling } from './filling.js'
 import { Region } from './region.js'
@@ -65,7 +66,19 @@ export async function openKeep(device: Device, options: KeepOptions = {}): Promi
   const granuleBytes = shareableGranule('openKeep', device.context, INSTEAD)
   const { path, timeoutMs } = options
   if (timeoutMs !== undefined) within(timeoutMs, 0, MOST_TIMEOUT_MS, 'openKeep: timeoutMs')
-  return new Keep(device, await KeeperClient.open({ path, timeoutMs, signal }), granuleBytes)
+  const keep = new Keep(device, await KeeperClient.open({ path, timeoutMs, signal }), granuleBytes)
+  announcePool(keep)
+  return keep
+}
+
+/** A region that this process has attached or fills. */
+export interface HeldRegion {
+  readonly name: string
+  readonly version: string
+  readonly generation: number
+  readonly bytes: number
+  /** 'filled' if this process has filled it */
+  readonly here: 'filling' | 'filled' | 'attached'
 }
 
 /** A connection to the keeper. Made by `openKeep`. */
@@ -180,6 +193,20 @@ export class Keep implements Disposable {
       throw new WrongTypeError(`watch: listener must be a function, not ${describe(listener)}`)
     }
     return this.client.watch(listener)
+  }
+
+  /**
+   * What this process has of the regions; null after `close`.
+   * @internal
+   */
+  held(): HeldRegion[] | null {
+    if (this.isClosed) return null
+    const fillings = [...this.fillings].map(each => ({ each, here: 'filling' }) as const)
+    const regions = [...this.regions].map(each => ({ each, here: each.created ? 'filled' : 'attached' }) as const)
+    const open = [...fillings, ...regions].filter(({ each }) => !each.buffer.freed)
+    return open.map(({ each: { name, version, generation, buffer }, here }) => {
+      return { name, version, generation, bytes: buffer.byteLength, here }
+    })
   }
 
   /** Abandons what is being filled, closes its regions, and ends the connection. A second close does nothing. */

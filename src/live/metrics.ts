@@ -1,15 +1,16 @@
-// The metrics of pools for Prometheus: their names, and how each is read from the figures of the pools.
+// The metrics for Prometheus: their names, and how each is read from the figures of pools, shelves and regions.
 
 import { MissingFileError } from '../core/base/errors.js'
 import { packageVersion } from '../core/base/package-files.js'
-import type { PoolFigures } from './watched-pools.js'
+import type { RegionFigures } from './kept-regions.js'
+import type { Figures, PoolFigures, ShelfFigures } from './watched-pools.js'
 
-/** A metric with one value for each pool, for each tag of a pool, or for the process. */
+/** A metric with one value for each pool, tag of a pool, shelf, model or kept region, or for the process. */
 export interface Metric {
   readonly name: string
   readonly type: 'gauge' | 'counter'
   readonly help: string
-  values(pools: readonly PoolFigures[]): readonly Sample[]
+  values(figures: Figures): readonly Sample[]
 }
 
 export interface Sample {
@@ -27,7 +28,7 @@ function ofPool(name: string, type: Metric['type'], help: string, read: Read): M
     name: `cuda_mempool_${name}`,
     type,
     help,
-    values: pools => pools.map(figures => ({ labels: labelsOf(figures), value: read(figures) })),
+    values: ({ pools }) => pools.map(figures => ({ labels: labelsOf(figures), value: read(figures) })),
   }
 }
 
@@ -37,7 +38,7 @@ function ofTag(
   help: string,
   read: (stats: NonNullable<PoolFigures['tags']>[string]) => number,
 ): Metric {
-  const values = (pools: readonly PoolFigures[]) =>
+  const values = ({ pools }: Figures) =>
     pools.flatMap(figures =>
       Object.entries(figures.tags ?? {}).map(([tag, stats]) => ({
         labels: { ...labelsOf(figures), tag },
@@ -46,6 +47,50 @@ function ofTag(
     )
   return { name: `cuda_mempool_tag_${name}`, type, help, values }
 }
+
+function ofShelf(name: string, type: Metric['type'], help: string, read: (shelf: ShelfFigures) => number): Metric {
+  const values = ({ shelves }: Figures) =>
+    shelves.map(shelf => ({ labels: { shelf: shelf.name, device: String(shelf.device) }, value: read(shelf) }))
+  return { name: `cuda_mempool_shelf_${name}`, type, help, values }
+}
+
+const MODEL_BYTES: Metric = {
+  name: 'cuda_mempool_shelf_model_bytes',
+  type: 'gauge',
+  help: 'Device memory that a model has while it is awake; the label is its state now.',
+  values: ({ shelves }) =>
+    shelves.flatMap(({ name, device, models }) =>
+      models.map(({ name: model, state, bytes }) => ({
+        labels: { shelf: name, device: String(device), model, state },
+        value: bytes,
+      })),
+    ),
+}
+
+/** A metric of kept regions: `merge` makes one value of those of one name, version and state. */
+function ofRegion(
+  name: string,
+  help: string,
+  read: (region: RegionFigures) => number | null,
+  merge: (a: number, b: number) => number,
+): Metric {
+  const values = ({ regions }: Figures) => {
+    const samples = new Map<string, Sample>()
+    for (const region of regions) {
+      const value = read(region)
+      if (value === null || region.state === 'unfinished') continue
+      const labels = { region: region.name, version: region.version, state: region.state, uuid: region.device ?? '' }
+      const key = JSON.stringify(labels)
+      const before = samples.get(key)
+      samples.set(key, { labels, value: before === undefined ? value : merge(before.value, value) })
+    }
+    return [...samples.values()]
+  }
+  return { name: `cuda_mempool_region_${name}`, type: 'gauge', help, values }
+}
+
+const sum = (a: number, b: number) => a + b
+const inSeconds = (ms: number | null) => (ms === null ? null : ms / 1000)
 
 function labelsOf({ name, device, kind }: PoolFigures): Record<string, string> {
   return { pool: name, device: String(device), kind }
@@ -94,4 +139,16 @@ export const METRICS: readonly Metric[] = [
   ofTag('limit_bytes', 'gauge', 'The limit of a tag.', stats => stats.maxPoolBytes),
   ofTag('live_buffers', 'gauge', 'Live buffers, by tag.', stats => stats.liveBuffers),
   ofTag('allocations_total', 'counter', 'Buffers handed out so far, by tag.', stats => stats.allocations),
+  ofShelf('budget_bytes', 'gauge', 'Most device memory of the models that are awake.', shelf => shelf.budgetBytes),
+  ofShelf('waiting', 'gauge', 'Uses of models that wait.', shelf => shelf.waiting),
+  ofShelf('switches_total', 'counter', 'How often a model was loaded or woken.', shelf => shelf.switches),
+  MODEL_BYTES,
+  ofRegion('bytes', 'Device memory of a kept region.', ({ bytes }) => bytes, sum),
+  ofRegion('readers', 'Processes that have a kept region attached.', ({ readers }) => readers, sum),
+  ofRegion(
+    'last_use_timestamp_seconds',
+    'The last attach or release of a kept region, in seconds since 1970.',
+    ({ lastUse }) => inSeconds(lastUse),
+    Math.max,
+  ),
 ]

@@ -71,7 +71,7 @@ export function observe(meter: ObservedMeter, pools: WatchedPools, options: Obse
   const attributesOf = deviceAttributes()
   const callback = (batch: ObservedBatch) => {
     const contexts = new Map(list.open().map(({ name, pool }) => [name, pool.context]))
-    for (const { name, stats } of list.figures()) {
+    for (const { name, stats } of list.poolFigures()) {
       ofPools.note(batch, stats, { 'cuda_mempool.pool.name': name, ...attributesOf(contexts.get(name)!) })
     }
     for (const context of new Set(contexts.values())) ofDevices?.note(batch, context, attributesOf(context))

@@ -4,7 +4,8 @@ import { isDriverError } from '../core/base/thrown.js'
 import type { Context } from '../core/driver/context.js'
 import type { PoolStats } from '../core/pool/pool.js'
 import type { TagStats } from '../core/pool/wrappers/counters.js'
-import type { PoolFigures, PoolList } from './watched-pools.js'
+import type { RegionFigures } from './kept-regions.js'
+import type { PoolFigures, PoolList, ShelfFigures } from './watched-pools.js'
 
 /** JSON has no Infinity: null stands for it. */
 type InJson<Stats extends { readonly maxPoolBytes: number }> = Omit<Stats, 'maxPoolBytes'> & {
@@ -35,6 +36,9 @@ export interface ProcessStats {
   readonly timeMs: number
   readonly devices: readonly ServedDevice[]
   readonly pools: readonly ServedStats[]
+  readonly shelves: readonly ShelfFigures[]
+  /** those of the keepers that the process is connected to */
+  readonly regions: readonly RegionFigures[]
 }
 
 /** In place of a name, which may be known later. */
@@ -44,11 +48,12 @@ const deviceNames = new WeakMap<object, string>()
 
 export function statsOf(list: PoolList): ProcessStats {
   const devices = new Map<number, ServedDevice>()
-  for (const { pool } of list.open()) {
-    const { context } = pool
+  const watched = [...list.open().map(({ pool }) => pool), ...list.openShelves().map(({ shelf }) => shelf)]
+  for (const { context } of watched) {
     devices.set(context.ordinal, { ordinal: context.ordinal, name: nameOf(context) })
   }
-  const pools = list.figures().map(({ stats, tags, ...figures }) => ({
+  const { pools: read, ...others } = list.figures()
+  const pools = read.map(({ stats, tags, ...figures }) => ({
     ...figures,
     stats: inJson(stats),
     tags:
@@ -57,7 +62,8 @@ export function statsOf(list: PoolList): ProcessStats {
         : Object.fromEntries(Object.entries(tags).map(([tag, each]) => [tag, inJson(each)] as const)),
   }))
   const command = process.argv.join(' ').slice(0, MOST_LETTERS)
-  return { version: 1, pid: process.pid, command, timeMs: Date.now(), devices: [...devices.values()], pools }
+  const head = { version: 1, pid: process.pid, command, timeMs: Date.now() } as const
+  return { ...head, devices: [...devices.values()], pools, ...others }
 }
 
 /** The name of a device. A timer asks for it, so an error of the driver would end the process. */

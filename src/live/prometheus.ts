@@ -4,7 +4,7 @@
 import { WrongTypeError } from '../core/base/argument-errors.js'
 import { describe } from '../core/base/bytes.js'
 import { METRICS, type Metric, type Sample } from './metrics.js'
-import { type PoolFigures, PoolList, type WatchedPool, type WatchedPools } from './watched-pools.js'
+import { type Figures, PoolList, type WatchedPool, type WatchedPools } from './watched-pools.js'
 
 /** The Content-Type of `prometheusText`. */
 export const PROMETHEUS_TYPE = 'text/plain; version=0.0.4; charset=utf-8'
@@ -18,7 +18,7 @@ export function prometheusText(pools: WatchedPools): string {
 }
 
 /** The text for figures that were read. */
-export function metricsText(figures: readonly PoolFigures[]): string {
+export function metricsText(figures: Figures): string {
   let text = ''
   for (const metric of METRICS) {
     const samples = metric.values(figures)
@@ -58,7 +58,7 @@ export function register(registry: MetricRegistry, pools: WatchedPools): AddPool
   if (typeof registry?.registerMetric !== 'function')
     throw new WrongTypeError(`register: registry must be a Registry of prom-client, not ${describe(registry)}`)
   const list = new PoolList('register', pools)
-  let read: readonly PoolFigures[] | null = null
+  let read: Figures | null = null
   const figures = () => {
     if (read === null) {
       read = list.figures()
@@ -86,7 +86,7 @@ class CollectedMetric {
 
   constructor(
     private readonly metric: Metric,
-    private readonly figures: () => readonly PoolFigures[],
+    private readonly figures: () => Figures,
   ) {
     this.name = metric.name
     this.help = metric.help

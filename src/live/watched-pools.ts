@@ -1,5 +1,6 @@
 // What is served, by name, and its figures, which are read on demand. Each pool is listed once, however many wrappers
-// of it are watched: those are parts of it. So sums over pools count no byte twice.
+// of it are watched: those are parts of it. So sums over pools count no byte twice. Shelves and kept regions have
+// figures of their own beside those of the pools.
 
 import { WrongTypeError } from '../core/base/argument-errors.js'
 import { describe } from '../core/base/bytes.js'
@@ -11,13 +12,19 @@ import { OUT_OF_MEMORY, type OutOfMemoryMessage } from '../core/pool/channels.js
 import { HostPool } from '../core/pool/host/host-pool.js'
 import { GrowableBuffer } from '../core/pool/mapped/growable-buffer.js'
 import { Pool, type PoolStats } from '../core/pool/pool.js'
+import { Shelf, type ShelfStats } from '../core/pool/shelf/shelf.js'
 import type { TagStats } from '../core/pool/wrappers/counters.js'
 import { CountingPool } from '../core/pool/wrappers/counting-pool.js'
 import { SpillableSet } from '../core/pool/wrappers/spillable.js'
 import { Wrapper } from '../core/pool/wrappers/wrapper.js'
+import type { Keep } from '../keep/keep.js'
+import { KeptRegions, type RegionFigures } from './kept-regions.js'
 
-/** A pool, wrapper, arena queue, growable buffer or set of spillable buffers that can be watched. */
-export type WatchedPool = Pool | HostPool | ArenaQueue | GrowableBuffer | SpillableSet
+/**
+ * What can be watched: a pool, wrapper, arena queue, growable buffer, set of spillable buffers, shelf of models, or
+ * connection to a keeper, with all regions of that keeper.
+ */
+export type WatchedPool = Pool | HostPool | ArenaQueue | GrowableBuffer | SpillableSet | Shelf | Keep
 
 /** One pool, several, or several by name. */
 export type WatchedPools = WatchedPool | readonly WatchedPool[] | Readonly<Record<string, WatchedPool>>
@@ -41,6 +48,21 @@ export interface PoolFigures {
   readonly outOfMemory: number
 }
 
+/** The figures of a shelf at one moment. */
+export interface ShelfFigures extends ShelfStats {
+  /** the name it is served under */
+  readonly name: string
+  /** the device's number */
+  readonly device: number
+}
+
+/** All figures at one moment. */
+export interface Figures {
+  readonly pools: readonly PoolFigures[]
+  readonly shelves: readonly ShelfFigures[]
+  readonly regions: readonly RegionFigures[]
+}
+
 /** What has memory of its own. */
 type Source = Pool | HostPool | ArenaQueue | GrowableBuffer
 
@@ -56,6 +78,7 @@ interface Entry {
   readonly parts: Map<string, Part>
 }
 
+const KINDS = [Pool, HostPool, ArenaQueue, GrowableBuffer, SpillableSet, Shelf] as const
 const refusals = new WeakMap<object, number>()
 let isCounting = false
 
@@ -72,6 +95,8 @@ function countRefusals(): void {
 /** The pools of a server or a registry. Closed pools leave by themselves. */
 export class PoolList {
   private entries: Entry[] = []
+  private shelves: { readonly name: string; readonly shelf: Shelf }[] = []
+  private keeps: { readonly name: string; readonly regions: KeptRegions }[] = []
 
   /** `call` names the public function in errors. */
   constructor(
@@ -101,6 +126,8 @@ export class PoolList {
     }
     if (name !== undefined && (typeof name !== 'string' || name === ''))
       throw new WrongTypeError(`${this.call}: name must be a text, not ${describe(name)}`)
+    if (pool instanceof Shelf) return this.addShelf(pool, name)
+    if (isKeep(pool)) return this.addKeep(pool, name)
     const [first, ...others] = [...new Set(sourcesOf(pool))]
     const known = this.open().find(entry => entry.pool === first)
     const entry = known ?? this.list(first, name)
@@ -119,8 +146,28 @@ export class PoolList {
     return this.entries
   }
 
+  /** The shelves that are not closed, by name. */
+  openShelves(): readonly { readonly name: string; readonly shelf: Shelf }[] {
+    this.shelves = this.shelves.filter(({ shelf }) => !shelf.isGone)
+    return this.shelves
+  }
+
+  /** The figures of all that is open. Each region is listed once, however many connections lead to its keeper. */
+  figures(): Figures {
+    const shelves = this.openShelves().map(({ name, shelf }) => {
+      return { name, device: shelf.context.ordinal, ...shelf.stats() }
+    })
+    this.keeps = this.keeps.filter(({ regions }) => !regions.closed)
+    const regions = new Map<string, RegionFigures>()
+    for (const each of this.keeps.flatMap(keep => keep.regions.figures())) {
+      const key = `${each.generation} ${each.name}`
+      if (each.here !== null || !regions.has(key)) regions.set(key, each)
+    }
+    return { pools: this.poolFigures(), shelves, regions: [...regions.values()] }
+  }
+
   /** The figures of all open pools; pools whose driver does not answer are left out. */
-  figures(): PoolFigures[] {
+  poolFigures(): PoolFigures[] {
     return this.open().flatMap(entry => {
       try {
         return [figuresOf(entry)]
@@ -132,10 +179,31 @@ export class PoolList {
     })
   }
 
+  private addShelf(shelf: Shelf, name = 'shelf'): string {
+    const known = this.openShelves().find(each => each.shelf === shelf)
+    if (known !== undefined) return known.name
+    const free = freeName(name, takenBy(this.shelves))
+    this.shelves.push({ name: free, shelf })
+    return free
+  }
+
+  private addKeep(keep: Keep, name = 'keep'): string {
+    const known = this.keeps.find(({ regions }) => regions.keep === keep)
+    if (known !== undefined) return known.name
+    const free = freeName(name, takenBy(this.keeps))
+    this.keeps.push({ name: free, regions: KeptRegions.of(keep) })
+    return free
+  }
+
   private list(pool: Source, name?: string): Entry {
     const kind = kindOf(pool)
-    const taken = this.entries.map(entry => entry.name)
-    const entry = { name: freeName(name ?? kind, taken), pool, context: pool.context, kind, parts: new Map() }
+    const entry = {
+      name: freeName(name ?? kind, takenBy(this.entries)),
+      pool,
+      context: pool.context,
+      kind,
+      parts: new Map(),
+    }
     this.entries.push(entry)
     return entry
   }
@@ -169,6 +237,10 @@ function namePart({ parts }: Entry, part: Part, name: string | undefined): strin
   return free
 }
 
+function takenBy(listed: readonly { readonly name: string }[]): string[] {
+  return listed.map(({ name }) => name)
+}
+
 function freeName(wanted: string, taken: readonly string[]): string {
   let free = wanted
   for (let number = 2; taken.includes(free); number++) free = `${wanted}-${number}`
@@ -177,17 +249,25 @@ function freeName(wanted: string, taken: readonly string[]): string {
 
 /** Whether a value is something that can be watched. */
 export function isWatchable(value: unknown): value is WatchedPool {
-  return [Pool, HostPool, ArenaQueue, GrowableBuffer, SpillableSet].some(kind => value instanceof kind)
+  return isKeep(value) || KINDS.some(kind => value instanceof kind)
 }
 
+/** By a method, since its class would bring the keeper's client into every program. */
+function isKeep(value: unknown): value is Keep {
+  return typeof (value as Partial<Keep> | null | undefined)?.held === 'function'
+}
+
+/** A pool, or what belongs to one. */
+type OfPools = Exclude<WatchedPool, Shelf | Keep>
+
 /** What has the memory behind a pool. */
-function sourcesOf(pool: WatchedPool): readonly Source[] {
+function sourcesOf(pool: OfPools): readonly Source[] {
   if (pool instanceof SpillableSet) return [...pool.pool.sources, pool.host]
   return pool instanceof Wrapper ? pool.sources : [pool as Source]
 }
 
 /** The wrappers of a pool that count, the outermost first, and sets of spillable buffers. */
-function partsOf(pool: WatchedPool): Part[] {
+function partsOf(pool: OfPools): Part[] {
   if (pool instanceof SpillableSet) return [pool, ...partsOf(pool.pool)]
   if (!(pool instanceof Wrapper)) return []
   const inner = partsOf(pool.upstream)

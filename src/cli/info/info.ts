@@ -9,6 +9,9 @@ import { DEVICE_ATTRIBUTE } from '../../core/driver/constants.js'
 import { usersOf } from '../../core/driver/device-users.js'
 import type { Driver } from '../../core/driver/driver.js'
 import { DRIVER_TABLE } from '../../core/driver/table.js'
+import { keptMemory } from '../../core/keeper/kept-memory.js'
+import { listNow } from '../../core/keeper/list-now.js'
+import { usualSocketPath } from '../../core/keeper/socket-path.js'
 import { openNvrtc } from '../../core/libraries/nvrtc.js'
 import { type DeviceReport, deviceText, type FeatureReport } from '../../recordings/report/device-text.js'
 import { answer, type UsableGpu } from '../answers.js'
@@ -17,6 +20,8 @@ import { STATUS, UsageError } from '../exit.js'
 import { print, printJson } from '../terminal.js'
 import { FEATURES, type Feature } from './features.js'
 
+/** A keeper that does not answer is stopped. The longest list takes half a second. */
+const KEEPER_MS = 2000
 const IN_CONTAINER = 'a container sees GPUs only if it is given them, as by docker run --gpus all'
 
 export interface InfoOptions {
@@ -98,11 +103,17 @@ export function inspectDevice(choice: DeviceChoice, version: string): DeviceRepo
         users: usersOf(context),
         granularityBytes: hasVirtual ? driver.cuMemGetAllocationGranularity(context.device) : null,
       },
+      kept: keptBy(device.properties.uuid),
       features,
     }
   } finally {
     device.close()
   }
+}
+
+function keptBy(uuid: string): DeviceReport['kept'] {
+  const regions = listNow(usualSocketPath(), KEEPER_MS)
+  return regions === null ? null : keptMemory(regions, uuid)
 }
 
 function report({ name, functions, since = '0', without, use }: Feature, device: Device): FeatureReport {

@@ -3,7 +3,10 @@
 import { formatBytes } from '../../core/base/bytes.js'
 import { printable } from '../../core/base/shown-text.js'
 import { KeeperClient } from '../../core/keeper/client.js'
+import { keptMemory } from '../../core/keeper/kept-memory.js'
 import type { RegionInfo } from '../../core/keeper/region.js'
+import { unusedLine } from '../../recordings/report/device-text.js'
+import { formatTime, TIME_UNITS } from '../../recordings/report/number-format.js'
 import { type Column, rightColumn, tableText } from '../../recordings/report/table.js'
 import { answer } from '../answers.js'
 import { UsageError } from '../exit.js'
@@ -26,14 +29,16 @@ export interface DropOptions extends KeepOptions {
   readonly force?: boolean
 }
 
-const UNITS = { s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const
-
 /** Prints the kept regions. */
 export async function list({ json = false, ...options }: KeepOptions): Promise<void> {
   const regions = await asked(options, client => client.list())
   if (json) printJson(answer('keep', { regions }))
   else if (regions.length === 0) print('nothing is kept')
-  else print(style => tableText(regions, columns(Date.now()), style))
+  else {
+    const now = Date.now()
+    const unused = unusedLine(keptMemory(regions, ''), now)
+    print(style => [tableText(regions, columns(now), style), ...(unused === null ? [] : [`\n${unused}`])].join('\n'))
+  }
 }
 
 /** Frees regions without readers, and prints them. */
@@ -78,7 +83,7 @@ function columns(now: number): Column<RegionInfo>[] {
     { title: 'version', align: 'left', cell: ({ version }) => printable(version) },
     { title: 'state', align: 'left', cell: ({ state }) => state },
     rightColumn('size', ({ bytes }) => formatBytes(bytes)),
-    rightColumn('last use', ({ lastUse }) => `${timeText(now - lastUse)} ago`),
+    rightColumn('last use', ({ lastUse }) => `${formatTime(now - lastUse)} ago`),
     { title: 'readers', align: 'left', cell: ({ readers }) => readers.join(' ') || 'none' },
     { title: 'writer', align: 'left', cell: ({ writer }) => String(writer) },
     { title: 'device', align: 'left', cell: ({ device }) => printable(device) },
@@ -89,15 +94,9 @@ function names(regions: readonly RegionInfo[]): string {
   return regions.map(({ name, state }) => printable(state === 'unfinished' ? `${name} (unfinished)` : name)).join(', ')
 }
 
-/** `90 s`, `3 h`: at least two of the unit, rounded down. */
-function timeText(ms: number): string {
-  const [unit, size] = Object.entries(UNITS).findLast(([, each]) => ms >= 2 * each) ?? ['s', UNITS.s]
-  return `${Math.max(0, Math.floor(ms / size))} ${unit}`
-}
-
 /** Milliseconds of a time such as `90s`, `30m`, `1h` or `2d`. */
 function timeOf(text: string): number {
   const [, amount, unit] = /^(\d{1,6})([smhd])$/.exec(text) ?? []
   if (amount === undefined) throw new UsageError(`--unused must be a time like 90s, 30m, 1h or 2d, not '${text}'`)
-  return Number(amount) * UNITS[unit as keyof typeof UNITS]
+  return Number(amount) * TIME_UNITS[unit as keyof typeof TIME_UNITS]
 }

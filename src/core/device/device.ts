@@ -395,7 +395,9 @@ export class Device implements Disposable, AsyncDisposable {
    */
   createShelf<M = unknown>(options: ShelfOptions = {}): Shelf<M> {
     this.open('createShelf')
-    return this.keepWaited(new Shelf<M>(this, options))
+    const shelf = this.keepWaited(new Shelf<M>(this, options))
+    announcePool(shelf)
+    return shelf
   }
 
   /**

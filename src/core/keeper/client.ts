@@ -8,6 +8,7 @@ import { closeDescriptor } from '../libraries/system-calls.js'
 import { MOST_DESCRIPTORS } from '../libraries/unix-socket.js'
 import { Attachments, copiesOf, type Facts, type Offer, offer, type Source } from './attachments.js'
 import { type Answered, type Connection, KeeperGone, type RequestOptions, USUAL_TIMEOUT_MS } from './connection.js'
+import { noteKeeper } from './kept-memory.js'
 import { Link } from './link.js'
 import { ANSWERS, type Requests } from './messages.js'
 import { type Found, received } from './receiving.js'
@@ -77,6 +78,7 @@ export class KeeperClient {
     checkPath(path)
     const client = new KeeperClient(path, timeoutMs ?? USUAL_TIMEOUT_MS)
     await client.link.connected(timeoutMs ?? 0, signal)
+    noteKeeper(path)
     return client
   }
 

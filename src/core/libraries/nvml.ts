@@ -1,6 +1,7 @@
 // Asks NVML about a device: the processes that hold its memory, and its persistence mode. Where NVML is missing or
 // refuses, as in some containers, under WSL and with an old driver, the answer is null or lacks a part.
 
+import { LastingAnswers } from './lasting-answers.js'
 import { type NvmlFunction, type NvmlFunctions, openNvmlLibrary } from './nvml-library.js'
 
 /** The answer of NVML about one device. */
@@ -26,17 +27,16 @@ const MORE_PROCESSES = 16
 /** Lists that were too short before NVML counts as refusing. */
 const MOST_TRIES = 4
 
-/** An answer serves for 50 times as long as it took, so that loops of failures spend at most 2 % on NVML. */
-const SERVES_TIMES = 50
-
 /** NVML, with its last answer for each device. */
 export class Nvml {
-  private readonly answers = new Map<string, { readonly answer: NvmlAnswer | null; readonly untilMs: number }>()
+  private readonly answers: LastingAnswers<NvmlAnswer | null>
 
   constructor(
     private readonly functions: NvmlFunctions,
-    private readonly now: () => number = () => performance.now(),
-  ) {}
+    now?: () => number,
+  ) {
+    this.answers = new LastingAnswers(uuid => this.askNow(uuid), now)
+  }
 
   /**
    * The answer about the GPU or MIG device with a uuid as by `uuidText`; null if NVML refuses. A question takes
@@ -44,13 +44,7 @@ export class Nvml {
    * that device does not go idle.
    */
   ask(uuid: string): NvmlAnswer | null {
-    const startMs = this.now()
-    const known = this.answers.get(uuid)
-    if (known !== undefined && startMs < known.untilMs) return known.answer
-    const answer = this.askNow(uuid)
-    const endMs = this.now()
-    this.answers.set(uuid, { answer, untilMs: endMs + SERVES_TIMES * (endMs - startMs) })
-    return answer
+    return this.answers.about(uuid)
   }
 
   private askNow(uuid: string): NvmlAnswer | null {

@@ -99,3 +99,11 @@ export class Poller {
     this.entries = grown
   }
 }
+
+/** Waits with this thread until a descriptor can be read or its other end is closed, at most for `timeoutMs`. */
+export function waitForReading(descriptor: number, timeoutMs: number): void {
+  const entry = new DataView(new ArrayBuffer(ENTRY_BYTES))
+  entry.setInt32(0, descriptor, true)
+  entry.setInt16(4, POLLIN, true)
+  openSystem().calls.poll(entry, 1, Math.max(0, Math.ceil(timeoutMs)))
+}

@@ -1,7 +1,7 @@
-/** Hear of everything new in this thread that can be watched: it has memory, or counts a part of a pool's. */
+/** Hear of everything new in this thread that can be watched: it has memory, or counts or arranges that of pools. */
 export const newPoolListeners: ((pool: object) => void)[] = []
 
-/** Tells the listeners of a new pool, wrapper, queue or buffer. */
+/** Tells the listeners of a new pool, wrapper, queue, buffer, shelf or keep. */
 export function announcePool(pool: object): void {
   for (const listener of newPoolListeners) listener(pool)
 }

@@ -2,6 +2,8 @@ import { formatBytes, formatBytesUp } from '../base/bytes.js'
 import { OutOfMemoryError, type OutOfMemoryFigures, type Remedy, type StreamMemory } from '../base/errors.js'
 import type { Context } from '../driver/context.js'
 import { usersOf, usersText } from '../driver/device-users.js'
+import { uuidText } from '../driver/uuid-text.js'
+import { unusedText } from '../keeper/kept-memory.js'
 import type { Pool, PoolStats } from './pool.js'
 
 /** The remedy for a request of a pool that can never allocate more than `mostBytes` at a time. */
@@ -14,7 +16,8 @@ const MOST_PROCESSES = 3
 
 /**
  * The error for a request that the device is too full for, and no limit of the pool stops. It names the other
- * processes there, unless the request can never fit. NVML takes milliseconds to tell them, so make it only to throw it.
+ * processes there and memory that is kept for none, unless the request can never fit. NVML and the keeper take
+ * milliseconds to tell them, so make it only to throw it.
  */
 export function deviceFull(
   context: Context,
@@ -23,9 +26,20 @@ export function deviceFull(
   remedy: Remedy | null = null,
   streams: readonly StreamMemory[] = [],
 ): OutOfMemoryError {
-  const processes = (remedy === 'askForLess' ? null : usersOf(context)?.processes) ?? []
-  const text = usersText(processes, MOST_PROCESSES)
-  return new OutOfMemoryError(text === null ? message : `${message}; ${text}`, figures, streams, remedy, processes)
+  const isHopeless = remedy === 'askForLess'
+  const processes = (isHopeless ? null : usersOf(context)?.processes) ?? []
+  const others = [usersText(processes, MOST_PROCESSES), isHopeless ? null : keptText(context)]
+  const text = [message, ...others.filter(each => each !== null)].join('; ')
+  return new OutOfMemoryError(text, figures, streams, remedy, processes)
+}
+
+/** What this user's keeper keeps on a device without readers; null if it is unknown. */
+function keptText({ driver, device }: Context): string | null {
+  try {
+    return unusedText(() => uuidText(driver.cuDeviceGetUuid(device)))
+  } catch {
+    return null // it is a help only: an error here would hide the caller's own
+  }
 }
 
 /**

@@ -21,6 +21,7 @@ const REPORT: DeviceReport = {
     limits: [],
     users: null,
   },
+  kept: null,
   features: [
     { name: 'virtual memory', leastDriver: '10.2', supported: true, obstacle: null, without: 'plain segments' },
     { name: 'adopted streams', leastDriver: '12.0', supported: true, obstacle: null, without: 'none adopted' },
@@ -71,6 +72,24 @@ test('the other processes and the persistence mode are shown where they are know
   assert.match(on(true), /^mode: +persistence mode is on: /m)
   assert.match(on(false), /^mode: +persistence mode is off: when the last process ends, .* all its memory$/m)
   assert.doesNotMatch(on(null), /mode:/)
+})
+
+test('kept memory is shown with the part that has no readers, and as at risk without persistence mode', () => {
+  assert.doesNotMatch(text(REPORT), /kept|unused/)
+  const unused = { bytes: 8 * GiB, regions: 1, since: Date.now() - 3 * 3_600_000 }
+  const kept = { bytes: 40 * GiB, regions: 3, deviceBytes: 32 * GiB, unused }
+  const users = { processes: [], persistenceMode: false }
+  const shown = text({ ...REPORT, kept, device: { ...REPORT.device, users } })
+  assert.match(shown, /^kept: +40 GiB in 3 regions, 32 GiB of it on this device; cuda-mempool keep list shows them$/m)
+  assert.match(
+    shown,
+    /^unused: +8 GiB in 1 region without readers, unused for 3 h; cuda-mempool keep prune --unused 1h /m,
+  )
+  assert.match(shown, /^mode: +persistence mode is off: .*, perhaps kept memory, too; .* sudo nvidia-smi -pm 1$/m)
+  const elsewhere = text({ ...REPORT, kept: { ...kept, deviceBytes: 0 }, device: { ...REPORT.device, users } })
+  assert.match(elsewhere, /^mode: .* all its memory$/m)
+  const read = text({ ...REPORT, kept: { ...kept, unused: { bytes: 0, regions: 0, since: null } } })
+  assert.doesNotMatch(read, /^unused/m)
 })
 
 test('limits that others set are named, and those that cannot be read', () => {

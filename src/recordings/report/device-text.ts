@@ -4,6 +4,8 @@ import { formatBytes } from '../../core/base/bytes.js'
 import { shown } from '../../core/base/shown-text.js'
 import type { PlatformLimit } from '../../core/device/platform-limits.js'
 import { type DeviceUsers, usersText } from '../../core/driver/device-users.js'
+import type { KeptMemory } from '../../core/keeper/kept-memory.js'
+import { formatCount, formatTime } from './number-format.js'
 import { type Column, type Paint, tableText, wrapText } from './table.js'
 
 /** A feature that needs the driver, and whether it works. */
@@ -54,6 +56,8 @@ export interface DeviceReport {
     /** the other processes there and the persistence mode; null without NVML */
     readonly users: DeviceUsers | null
   }
+  /** the memory that this user's keeper keeps; null without a keeper */
+  readonly kept: KeptMemory | null
   readonly features: readonly FeatureReport[]
 }
 
@@ -87,6 +91,7 @@ const NO_NVRTC =
 const PERSISTENT = 'persistence mode is on: the device stays ready while no process uses it'
 const NOT_PERSISTENT =
   'persistence mode is off: when the last process ends, the driver gives up the device and all its memory'
+const KEPT_AT_RISK = ', perhaps kept memory, too; switch it on: sudo nvidia-smi -pm 1'
 
 const COLUMNS: readonly Column<FeatureReport>[] = [
   { title: 'feature', align: 'left', cell: feature => feature.name },
@@ -95,10 +100,12 @@ const COLUMNS: readonly Column<FeatureReport>[] = [
   { title: 'without it', align: 'left', cell: feature => feature.without },
 ]
 
-function factLines({ driver, devices, device, nvrtc }: DeviceReport): [string, string][] {
+function factLines({ driver, devices, device, nvrtc, kept }: DeviceReport): [string, string][] {
   const { freeBytes, totalBytes, granularityBytes, limits, users } = device
   const others = usersText(users?.processes ?? [])
   const mode = users?.persistenceMode ?? null
+  const unused = kept === null ? null : unusedLine(kept, Date.now())
+  const risk = kept !== null && kept.deviceBytes > 0 ? KEPT_AT_RISK : ''
   const steps = granularityBytes === null ? '' : `, mapped in steps of ${formatBytes(granularityBytes)}`
   return [
     ['driver', `CUDA ${driver.version}, ${driver.origin}`],
@@ -113,7 +120,9 @@ function factLines({ driver, devices, device, nvrtc }: DeviceReport): [string, s
     ['memory', `${formatBytes(freeBytes)} of ${formatBytes(totalBytes)} free${steps}`],
     ...limits.map((limit): [string, string] => ['limit', limitText(limit)]),
     ...(others === null ? [] : [['users', others] satisfies [string, string]]),
-    ...(mode === null ? [] : [['mode', mode ? PERSISTENT : NOT_PERSISTENT] satisfies [string, string]]),
+    ...(kept === null || kept.regions === 0 ? [] : [['kept', keptLine(kept)] satisfies [string, string]]),
+    ...(unused === null ? [] : [['unused', unused] satisfies [string, string]]),
+    ...(mode === null ? [] : [['mode', mode ? PERSISTENT : NOT_PERSISTENT + risk] satisfies [string, string]]),
   ]
 }
 
@@ -122,4 +131,22 @@ function limitText({ by, variable, value, bytes }: PlatformLimit): string {
   const source = shown(variable === null ? value : `${variable}=${value}`)
   if (bytes !== null) return `${formatBytes(bytes)} by ${by} (${source})`
   return `ignored: ${source} is no size of at least 2 MiB; ${by} writes '3000m' or bytes`
+}
+
+/** `40 GiB in 2 regions, 8 GiB of it on this device` */
+function keptLine({ bytes, regions, deviceBytes }: KeptMemory): string {
+  const part = deviceBytes === bytes ? 'all' : formatBytes(deviceBytes)
+  return `${sumText(bytes, regions)}, ${part} of it on this device; cuda-mempool keep list shows them`
+}
+
+/** `8 GiB in 1 region without readers, unused for 3 h`, and what frees it; null if all regions have readers. */
+export function unusedLine({ unused: { bytes, regions, since } }: KeptMemory, now: number): string | null {
+  if (since === null) return null
+  const longest = regions === 1 ? 'unused' : 'the longest unused'
+  const frees = 'cuda-mempool keep prune --unused 1h frees those unused for an hour'
+  return `${sumText(bytes, regions)} without readers, ${longest} for ${formatTime(now - since)}; ${frees}`
+}
+
+function sumText(bytes: number, regions: number): string {
+  return `${formatBytes(bytes)} in ${formatCount(regions)} region${regions === 1 ? '' : 's'}`
 }

@@ -26,6 +26,15 @@ export function formatNs(ns: number | null): string {
   return ns < 1e9 ? `${decimal(ns / 1e6)} ms` : `${(ns / 1e9).toFixed(2)} s`
 }
 
+/** Units of long times, in milliseconds. */
+export const TIME_UNITS = { s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const
+
+/** Milliseconds as a time: `90 s`, `3 h`; at least two of the unit, rounded down. */
+export function formatTime(ms: number): string {
+  const [unit, size] = Object.entries(TIME_UNITS).findLast(([, each]) => ms >= 2 * each) ?? ['s', TIME_UNITS.s]
+  return `${Math.max(0, Math.floor(ms / size))} ${unit}`
+}
+
 /** `1920000` in a second → `1.92 M/s` */
 export function formatRate(perSecond: number | null): string {
   if (perSecond === null) return MISSING

@@ -7,6 +7,7 @@ import { disposeOf } from '../../base/disposal.js'
 import { PoolError } from '../../base/errors.js'
 import { didYouMean } from '../../base/option-names.js'
 import { listed, showAsText } from '../../base/readable.js'
+import type { Context } from '../../driver/context.js'
 import { onAbort, signalOf, tooManyWait, type WaitOptions } from '../../order/wait-options.js'
 import { SpareHandles } from '../backing/pieces/spare-handles.js'
 import { virtualMemoryObstacle } from '../backing/virtual-memory.js'
@@ -212,6 +213,11 @@ export class Shelf<M = unknown> implements Disposable, AsyncDisposable {
     this.turns.spares.discard()
     this.ownHost?.close()
     this.turns.changed()
+  }
+
+  /** @internal */
+  get context(): Context {
+    return this.device.clocks.context
   }
 
   /**
