@@ -8,8 +8,9 @@ import { join } from 'node:path'
 import { describe, test } from 'node:test'
 import { parse } from 'yaml'
 import { openDevice, tagged } from '../src/index.js'
-import { prometheusText } from '../src/live/prometheus.js'
+import { metricsText } from '../src/live/prometheus.js'
 import { parseMetrics } from '../src/live/prometheus-parser.fixture.js'
+import { PoolList } from '../src/live/watched-pools.js'
 import { ROOT, read } from './documents.fixture.js'
 
 interface Panel {
@@ -44,12 +45,17 @@ const SCRAPED = ['job', 'instance']
 /** Not in the dashboard: the allocations less the buffers that are held. */
 const LEFT_OUT = ['cuda_mempool_frees_total']
 
-/** The labels of each metric, as a scrape of pools on the simulated device has them. */
+/** The labels of each metric, as a scrape of a process with pools, a shelf and a kept region has them. */
 function written(): Map<string, Set<string>> {
   using device = openDevice('simulated')
   const pool = tagged(device.createPool(), { limits: { kv: '4MiB' } })
   using _entry = pool.inScope('kv', () => pool.allocate('1MiB'))
-  const families = [...parseMetrics(prometheusText({ pool }))]
+  using shelf = device.createShelf()
+  shelf.add('chat', { bytes: '1MiB', load: () => null })
+  const model = { name: 'weights', version: 'v1', generation: 1, bytes: 1, state: 'ready', device: 'GPU' } as const
+  const regions = [{ ...model, readers: 1, lastUse: 1, here: null }]
+  const figures = { ...new PoolList('test', { pool, shelf }).figures(), regions }
+  const families = [...parseMetrics(metricsText(figures))]
   return new Map(
     families.map(([name, { samples }]) => [name, new Set([...SCRAPED, ...Object.keys(samples[0].labels)])]),
   )

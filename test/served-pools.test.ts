@@ -15,20 +15,24 @@ test('CUDA_MEMPOOL_SERVE=1 serves the pools of a program, and nothing is served 
     delete process.env['CUDA_MEMPOOL_SERVE']
     device.createPool()
     process.env['CUDA_MEMPOOL_SERVE'] = '1'
-    const pools = async (): Promise<{ name: string; tags: object | null }[]> => {
-      const { body } = await ask({ socketPath }, '/stats')
-      return JSON.parse(body.toString()).pools
-    }
+    type Named = { name: string; tags: object | null }
+    const stats = async (): Promise<{ pools: Named[]; shelves: Named[] }> =>
+      JSON.parse((await ask({ socketPath }, '/stats')).body.toString())
+    const pools = async () => (await stats()).pools
     const names = async () => (await pools()).map(({ name }) => name)
     const pool = device.createPool()
     device.createArenaPool({ bytes: 4096 })
     device.createArenaQueue({ bytes: 4096, count: 2 })
-    device.createHostPool()
+    device.createShelf({ host: device.createHostPool() })
     tagged(pool).inScope('weights', () => pool.allocate(1))
     while (!existsSync(socketPath)) await new Promise(resolve => setImmediate(resolve))
     while ((await names()).length < 4) await new Promise(resolve => setImmediate(resolve))
     assert.deepEqual(await names(), ['caching', 'arena', 'arena-queue', 'host'])
     assert.deepEqual(Object.keys((await pools())[0].tags!), ['weights'])
+    assert.deepEqual(
+      (await stats()).shelves.map(({ name }) => name),
+      ['shelf'],
+    )
   } finally {
     if (before === undefined) delete process.env['CUDA_MEMPOOL_SERVE']
     else process.env['CUDA_MEMPOOL_SERVE'] = before

@@ -1,5 +1,5 @@
 // The regions of a keeper that a process is connected to. The keeper is asked when the figures are read, and the next
-// figures have its answer: reading never waits, and without readers nobody asks.
+// figures have its answer: reading never waits, and figures that are not read cost no request.
 
 import type { RegionInfo } from '../core/keeper/region.js'
 import { SERVES_TIMES } from '../core/libraries/lasting-answers.js'
@@ -13,7 +13,7 @@ export interface RegionFigures extends Pick<RegionInfo, 'name' | 'version' | 'ge
   readonly readers: number | null
   /** its last attach or release, in milliseconds since 1970; null until the keeper tells it */
   readonly lastUse: number | null
-  /** what this process has of it: it has `filled` or `attached` it, or is `filling` it; null for nothing */
+  /** how this process has it, if it does */
   readonly here: HeldRegion['here'] | null
 }
 

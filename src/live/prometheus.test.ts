@@ -4,11 +4,13 @@ import { beforeEach, test } from 'node:test'
 import { Registry } from 'prom-client'
 import { KiB, MiB } from '../core/base/bytes.js'
 import { ArenaQueue } from '../core/pool/arena/arena-queue.js'
+import type { DeviceBuffer } from '../core/pool/buffer.js'
 import { TestDevice } from '../core/pool/pool.fixture.js'
+import { Shelf } from '../core/pool/shelf/shelf.js'
 import { limited } from '../core/pool/wrappers/limited.js'
 import { spillable } from '../core/pool/wrappers/spillable.js'
 import { tagged } from '../core/pool/wrappers/tagged.js'
-import { prometheusText, register } from './prometheus.js'
+import { metricsText, prometheusText, register } from './prometheus.js'
 import { parseMetrics } from './prometheus-parser.fixture.js'
 
 let device: TestDevice
@@ -144,6 +146,46 @@ test('a scrape looks at each pool once', async () => {
   assert.equal(looks, 1)
   await registry.metrics()
   assert.equal(looks, 2)
+})
+
+test('a shelf has its budget, its waits, and each model by its state', async () => {
+  const shelf = new Shelf<DeviceBuffer>(device, { budgetBytes: 8 * MiB })
+  for (const name of ['chat', 'code']) shelf.add(name, { bytes: 8 * MiB, load: pool => pool.allocate(MiB) })
+  await shelf.use('chat', () => {})
+  const text = prometheusText({ models: shelf, again: shelf })
+  const labels = { shelf: 'models', device: '0' }
+  const samples = (name: string) => parseMetrics(text).get(`cuda_mempool_shelf_${name}`)!.samples
+  assert.deepEqual(samples('budget_bytes'), [{ labels, value: 8 * MiB }])
+  assert.deepEqual(samples('waiting'), [{ labels, value: 0 }])
+  assert.deepEqual(samples('switches_total'), [{ labels, value: 1 }])
+  assert.deepEqual(samples('model_bytes'), [
+    { labels: { ...labels, model: 'chat', state: 'awake' }, value: 8 * MiB },
+    { labels: { ...labels, model: 'code', state: 'notLoaded' }, value: 8 * MiB },
+  ])
+  await shelf.close()
+  assert.deepEqual([...parseMetrics(prometheusText(shelf)).keys()], ['cuda_mempool_info'])
+})
+
+test('kept regions of one name, version and state are one series, and an unfinished name has no series', () => {
+  const region = { name: 'weights', version: 'v1', generation: 1, bytes: 10, device: 'GPU', here: null }
+  const figures = { pools: [], shelves: [] }
+  const text = metricsText({
+    ...figures,
+    regions: [
+      { ...region, state: 'retired', readers: 2, lastUse: 3000 },
+      { ...region, state: 'retired', readers: 1, lastUse: 5000 },
+      { ...region, state: 'ready', readers: null, lastUse: null, device: null },
+      { ...region, state: 'unfinished', readers: 0, lastUse: 7000 },
+    ],
+  })
+  const labels = { region: 'weights', version: 'v1', state: 'retired', uuid: 'GPU' }
+  const samples = (name: string) => parseMetrics(text).get(`cuda_mempool_region_${name}`)!.samples
+  assert.deepEqual(samples('bytes'), [
+    { labels, value: 20 },
+    { labels: { ...labels, state: 'ready', uuid: '' }, value: 10 },
+  ])
+  assert.deepEqual(samples('readers'), [{ labels, value: 3 }])
+  assert.deepEqual(samples('last_use_timestamp_seconds'), [{ labels, value: 5 }])
 })
 
 test('wrong arguments are refused by name', () => {

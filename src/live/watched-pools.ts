@@ -21,8 +21,8 @@ import type { Keep } from '../keep/keep.js'
 import { KeptRegions, type RegionFigures } from './kept-regions.js'
 
 /**
- * What can be watched: a pool, wrapper, arena queue, growable buffer, set of spillable buffers, shelf of models, or
- * connection to a keeper, with all regions of that keeper.
+ * A pool, wrapper, arena queue, growable buffer, set of spillable buffers, shelf of models, or connection to a keeper
+ * with all its regions, which can be watched.
  */
 export type WatchedPool = Pool | HostPool | ArenaQueue | GrowableBuffer | SpillableSet | Shelf | Keep
 

@@ -99,6 +99,38 @@ describe('the live page', { skip: skipReason }, () => {
     await page.context().close()
   })
 
+  test('lists shelves with their models, and kept regions', async t => {
+    const shelf = device.createShelf({ budgetBytes: 8 * MiB })
+    shelf.add('chat', { bytes: 4 * MiB, load: memory => memory.allocate(MiB) })
+    await shelf.use('chat', () => {})
+    const region = { name: '<b>weights', version: 'v1', generation: 1, bytes: 32 * MiB }
+    const told = { ...region, state: 'ready', device: 'gpu', readers: [], lastUse: Date.now(), labels: {} }
+    let isOpen = true
+    const keep = { held: () => (isOpen ? [] : null), list: async () => [told] }
+    const { page, problems } = await open()
+    t.after(() => page.context().close())
+    assert.equal(await page.isVisible('.others'), false)
+    const name = server.add(shelf)
+    server.add(keep as never)
+    const row = (section: string, cells: readonly string[]) =>
+      page.waitForSelector(
+        `section[aria-label="${section}"] tr:has(th:text-is("${cells[0]}"))${cells
+          .slice(1)
+          .map(cell => `:has(td:text-is("${cell}"))`)
+          .join('')}`,
+      )
+    await row(`shelf ${name}`, ['chat', 'awake', '4 MiB'])
+    await row('kept regions', ['<b>weights', 'v1', 'ready', '32 MiB', 'none'])
+    await page.waitForSelector(
+      'section[aria-label="kept regions"] dl div:has(dt:text-is("without readers")) dd:text-is("32 MiB")',
+    )
+    assert.deepEqual(await violations(page), [])
+    await shelf.close()
+    isOpen = false
+    await page.waitForSelector('.others', { state: 'hidden' })
+    assert.deepEqual(problems, [])
+  })
+
   test('marks a request that was refused in the chart, in the figures and in the title', async () => {
     const limited = device.createPool({ maxPoolBytes: 64 * MiB })
     const name = server.add(limited, 'small')

@@ -1,4 +1,4 @@
-// The live page: the pools of a running process. It asks only the server that it
+// The live page: the pools, shelves and kept regions of a running process. It asks only the server that it
 // came from, and texts enter the page as text.
 
 import type { PoolSnapshot } from '../../src/core/pool/caching/snapshot.js'
@@ -6,6 +6,7 @@ import { StreamNumbers } from '../../src/live/memory-parts.js'
 import type { ProcessStats } from '../../src/live/process-stats.js'
 import { byId } from '../elements.js'
 import { formatCount } from '../text.js'
+import { Others } from './others.js'
 import { Overview } from './overview.js'
 import { PoolCard } from './pool-card.js'
 
@@ -23,6 +24,7 @@ const streams = new StreamNumbers()
 const refused = new Map<string, number>()
 const TITLE = document.title
 const overview = new Overview()
+const others = new Others()
 let cardCount = 0
 let isPaused = false
 
@@ -45,6 +47,7 @@ function showStats(stats: ProcessStats): void {
   }
   document.title = titleOf(refused)
   overview.show(stats.pools, name => cards.get(name)!.id)
+  others.show(stats)
   for (const [name, card] of cards) {
     if (stats.pools.some(pool => pool.name === name)) continue
     card.section.remove()
@@ -90,7 +93,7 @@ function showSilence(isBroken: boolean): void {
     : ''
 }
 
-byId('pools').append(overview.section)
+byId('pools').append(overview.section, others.part)
 const events = new EventSource(at('/events', `ms=${EVENTS_MS}`))
 events.onmessage = ({ data }) => {
   answeredMs = performance.now()

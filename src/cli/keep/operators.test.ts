@@ -14,6 +14,7 @@ import { openDevice } from '../../core/device/open.js'
 import { SimulatedDriver } from '../../core/driver/simulated/simulated-driver.js'
 import { Actor } from '../../core/keeper/keeper.fixture.js'
 import { usualSocketPath } from '../../core/keeper/socket-path.js'
+import { newPoolListeners } from '../../core/pool/new-pools.js'
 import { type Keep, openKeep } from '../../keep/keep.js'
 import { type ProcessStats, statsOf } from '../../live/process-stats.js'
 import { prometheusText } from '../../live/prometheus.js'
@@ -36,10 +37,14 @@ describe('kept memory', {
     process.env['XDG_RUNTIME_DIR'] = folder
     mkdirSync(join(folder, 'cuda-mempool'), { mode: 0o700 })
     mkdirSync(env.CUDA_MEMPOOL_SIMULATED, { mode: 0o700 })
-    keeper = new Actor('keeper', usualSocketPath())
+    keeper = new Actor(['keeper', usualSocketPath()])
     assert.equal(await keeper.line(), 'listens')
     device = openDevice(new SimulatedDriver({ machine: env.CUDA_MEMPOOL_SIMULATED, capacityBytes: 64 * MiB }))
+    const announced: object[] = []
+    newPoolListeners.push(each => announced.push(each))
     keep = await openKeep(device)
+    newPoolListeners.pop()
+    assert.deepEqual(announced, [keep], 'so CUDA_MEMPOOL_SERVE=1 serves it')
   })
   after(async () => {
     keep.close()

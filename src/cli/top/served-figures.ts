@@ -19,18 +19,24 @@ const POOL_FIGURES = [
   'insertedWaits',
 ] as const
 
+/** The figures of a shelf that the picture shows. */
+const SHELF_FIGURES = ['device', 'budgetBytes', 'awakeBytes', 'waiting', 'switches', 'lastSwitchMs'] as const
+
 type Fields = Readonly<Record<string, unknown>>
 
 /** The body of `/stats`; null if the text is anything else. */
 export function statsIn(text: string): ProcessStats | null {
-  const stats = fieldsIn(text)
+  // Older processes serve pools only.
+  const stats: Fields = { shelves: [], regions: [], ...fieldsIn(text) }
   const isServed =
     stats['version'] === 1 &&
     isNumber(stats['pid']) &&
     isNumber(stats['timeMs']) &&
     typeof stats['command'] === 'string' &&
     isListOf(stats['devices'], ({ ordinal, name }) => isNumber(ordinal) && typeof name === 'string') &&
-    isListOf(stats['pools'], isPool)
+    isListOf(stats['pools'], isPool) &&
+    isListOf(stats['shelves'], isShelf) &&
+    isListOf(stats['regions'], isRegion)
   return isServed ? (stats as unknown as ProcessStats) : null
 }
 
@@ -64,6 +70,25 @@ function isPool({ name, kind, device, outOfMemory, stats, tags }: Fields): boole
     (figures['maxPoolBytes'] === null || isNumber(figures['maxPoolBytes'])) &&
     (tags === null || isListOf(Object.values(fieldsOf(tags)), ({ requestedBytes }) => isNumber(requestedBytes)))
   )
+}
+
+function isShelf({ name, models, ...figures }: Fields): boolean {
+  const isModel = ({ name, state, bytes, running, lastUsedAt }: Fields) =>
+    [name, state].every(isText) && [bytes, running].every(isNumber) && isNumberOrNull(lastUsedAt)
+  return isText(name) && SHELF_FIGURES.every(figure => isNumber(figures[figure])) && isListOf(models, isModel)
+}
+
+function isRegion({ name, version, state, bytes, readers, lastUse, here }: Fields): boolean {
+  const isHere = here === null || isText(here)
+  return [name, version, state].every(isText) && isNumber(bytes) && [readers, lastUse].every(isNumberOrNull) && isHere
+}
+
+function isText(value: unknown): value is string {
+  return typeof value === 'string'
+}
+
+function isNumberOrNull(value: unknown): value is number | null {
+  return value === null || isNumber(value)
 }
 
 function isNumber(value: unknown): value is number {

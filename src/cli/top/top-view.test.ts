@@ -2,13 +2,14 @@ import assert from 'node:assert/strict'
 import { after, describe, test } from 'node:test'
 import { MiB } from '../../core/base/bytes.js'
 import { openDevice } from '../../core/device/open.js'
+import type { CachingPool } from '../../core/pool/caching/caching-pool.js'
 import { tagged } from '../../core/pool/wrappers/tagged.js'
 import { type ProcessStats, statsOf } from '../../live/process-stats.js'
 import { PoolList } from '../../live/watched-pools.js'
 import { plainText } from './styled-lines.js'
 import { keysIn } from './terminal-keys.js'
 import { History, TopModel } from './top-model.js'
-import { KEYS, screenLines } from './top-view.js'
+import { KEYS, onceLines, screenLines } from './top-view.js'
 
 const device = openDevice('simulated')
 after(() => device.close())
@@ -159,6 +160,67 @@ describe('the picture', () => {
     assert.ok(['out of memory: pool-3', 'OOM 5', '     5'].every(text => alarms.some(each => each.text === text)))
     model.add(later(10_500, 5))
     assert.doesNotMatch(plainText(screenLines(model, 100, 24, {})[0]), /out of memory/)
+  })
+
+  test('shows shelves with their models, and kept regions, below the pools', async () => {
+    const shelf = device.createShelf({ budgetBytes: 8 * MiB })
+    const load = (memory: CachingPool) => memory.allocate(MiB)
+    shelf.add('chat', { bytes: 8 * MiB, load })
+    shelf.add('code', { bytes: 4 * MiB, load })
+    await shelf.use('chat', () => {})
+    await shelf.use('code', () => {})
+    const own = new PoolList('test', shelf)
+    const [{ models, ...shown }] = own.figures().shelves
+    assert.deepEqual([shown.name, shown.device, shown.budgetBytes], ['shelf', 0, 8 * MiB])
+    const stats = served()
+    const hour = 3_600_000
+    const region = {
+      name: 'weights',
+      version: 'v1',
+      generation: 4,
+      bytes: 32 * MiB,
+      device: 'gpu',
+      state: 'ready',
+    } as const
+    const told = { readers: 2, lastUse: stats.timeMs, here: 'filled' } as const
+    const more: ProcessStats = {
+      ...stats,
+      shelves: [{ ...shown, models: models.map(model => ({ ...model, lastUsedAt: stats.timeMs - 2 * hour })) }],
+      regions: [
+        { ...region, ...told },
+        { ...region, name: 'old\x1b[31m', readers: 0, lastUse: stats.timeMs - 5 * hour, here: null },
+        { ...region, name: 'new', state: 'filling', readers: null, lastUse: null, here: 'filling' },
+      ],
+    }
+    const lines = onceLines(more, 100, {}).map(plainText)
+    for (const [index, pattern] of [
+      /^shelf shelf {3}device 0 {3}awake 4 MiB of 8 MiB {3}waiting 0 {3}switches 2 {3}the last took \d+ ms$/,
+      /^model +state +size +running +last use$/,
+      /^─/,
+      /^chat +asleep +8 MiB +0 +2 h ago$/,
+      /^code +awake +4 MiB +0 +2 h ago$/,
+      /^$/,
+      /^kept regions {3}64 MiB {3}without readers 32 MiB$/,
+      /^region +version +state +size +readers +last use +here$/,
+      /^─/,
+      /^weights +v1 +ready +32 MiB +2 +0 s ago +filled$/,
+      /^old\?\[31m +v1 +ready +32 MiB +none +5 h ago +–$/,
+      /^new +v1 +filling +32 MiB +– +– +filling$/,
+    ].entries()) {
+      assert.match(lines.slice(-12)[index], pattern)
+    }
+    const served40 = view(more, 100, {}, 40, { isDetailed: false })
+    assert.ok(served40.some(line => line.startsWith('code ')) && served40.some(line => line.startsWith('new ')))
+    const served20 = view(more, 100, {}, 20, { isDetailed: false })
+    assert.ok(served20.includes('… top --once shows all'), served20.join('\n'))
+    assert.equal(served20.length, 20)
+    assert.ok(view(more, 100, {}, 9, { isDetailed: false }).every(line => !line.startsWith('shelf')))
+    assert.ok(
+      view(more, 100, {}, 60, {}).every(line => !line.startsWith('shelf')),
+      'details of a pool have the screen',
+    )
+    await shelf.close()
+    assert.deepEqual(own.figures().shelves, [])
   })
 
   test('reads the keys of terminals, and no key in unknown sequences', () => {

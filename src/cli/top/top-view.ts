@@ -4,6 +4,7 @@ import { printable } from '../../core/base/shown-text.js'
 import { partsOf } from '../../live/memory-parts.js'
 import type { ProcessStats, ServedStats } from '../../live/process-stats.js'
 import { formatCount, MISSING } from '../../recordings/report/number-format.js'
+import { otherLines } from './other-lines.js'
 import { barOf, poolLines, shortBytes } from './pool-lines.js'
 import { fitted, flow, type Line, type Span, span } from './styled-lines.js'
 import { History, type TopModel } from './top-model.js'
@@ -62,7 +63,7 @@ export function screenLines(model: TopModel, columns: number, rows: number, env:
   const top = [...flow([...stateSpans(model), ...headSpans(stats)], width, 1), ...flow(sumSpans(pools), width, 1)]
   const bottom = [...flow(splitMessage(model.message), width), ...keyLines(model, width)]
   const room = Math.max(1, rows - top.length - bottom.length)
-  const middle = model.isDetailed ? detailLines(model, width, room) : tableAndDetails(model, width, room)
+  const middle = model.isDetailed ? detailLines(model, width, room) : overviewLines(model, stats, width, room)
   const space = Array.from({ length: room - middle.length }, () => [])
   const [head, ...below] = [...top, ...middle, ...space, ...bottom].slice(0, rows)
   const quiet = silentMs > 0 ? below.map(line => line.map(({ text }) => span(text, 'quiet'))) : below
@@ -83,7 +84,7 @@ export function onceLines(stats: ProcessStats, columns: number, env: NodeJS.Proc
   const details = pools.flatMap(pool => [[], ...poolLines(pool, { history, shown, snapshots: null }, width)])
   const none = pools.length === 0 ? [[span('no pool is open now')]] : []
   const head = flow([span('cuda-mempool top'), ...headSpans(stats)], width)
-  return [...head, ...none, ...table, ...details].map(line => fitted(line, width, env))
+  return [...head, ...none, ...table, ...details, ...otherLines(stats, width)].map(line => fitted(line, width, env))
 }
 
 function headSpans({ pid, command, devices }: ProcessStats): Span[] {
@@ -138,6 +139,13 @@ function keyLines({ shown }: TopModel, width: number): Line[] {
   return flow([span('? keys', 'quiet'), ...keys], width, 1)
 }
 
+/** The pools, and in at most half of the lines the shelves and regions. */
+function overviewLines(model: TopModel, stats: ProcessStats, width: number, room: number): Line[] {
+  const most = Math.floor(room / 2)
+  const others = most < LEAST_DETAILS ? [] : firstOf(otherLines(stats, width), most, 'top --once shows all')
+  return [...tableAndDetails(model, width, room - others.length), ...others]
+}
+
 function tableAndDetails(model: TopModel, width: number, room: number): Line[] {
   const { pools, selection } = model
   if (pools.length === 0) return []
@@ -147,9 +155,12 @@ function tableAndDetails(model: TopModel, width: number, room: number): Line[] {
   const left = room - table.length - 1
   if (left < LEAST_DETAILS) return table.slice(0, room)
   const details = poolLines(pools[selection], model, width)
-  const isCut = details.length > left
-  const shown = isCut ? [...details.slice(0, left - 1), [span('… Enter shows all', 'quiet')]] : details
-  return [...table, [], ...shown]
+  return [...table, [], ...firstOf(details, left, 'Enter shows all')]
+}
+
+/** The first lines; if there are more than `most`, the last says what shows them. */
+function firstOf(lines: readonly Line[], most: number, whatShowsAll: string): readonly Line[] {
+  return lines.length <= most ? lines : [...lines.slice(0, most - 1), [span(`… ${whatShowsAll}`, 'quiet')]]
 }
 
 /** The details of the selected pool from `scroll` on. */

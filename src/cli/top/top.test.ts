@@ -273,6 +273,10 @@ describe('top', () => {
       pool({ tags: 1, stats: null }),
       pool({ stats: { ...train.stats, liveBytes: '1' } }),
       pool({ stats: { ...train.stats, maxPoolBytes: -1 } }),
+      { ...stats, shelves: {} },
+      { ...stats, shelves: [{ name: 'a', models: [] }] },
+      { ...stats, regions: [{ name: 'a' }] },
+      { ...stats, regions: [5] },
     ]
     const refusal = { name: 'UsageError', message: 'top: the socket is not one of cuda-mempool' }
     for (const each of others) {
@@ -285,6 +289,12 @@ describe('top', () => {
     const terminal = new FakeTerminal()
     await top(path, { json: true }, terminal)
     assert.match(terminal.text, /\\u009b2J\\u202e/)
+    const { shelves, regions, ...older } = stats
+    answer = older
+    const second = new FakeTerminal()
+    await top(path, { json: true }, second)
+    const { shelves: none, regions: nothing } = JSON.parse(second.text)
+    assert.deepEqual([shelves, regions, none, nothing], [[], [], [], []], 'an older process serves pools only')
   })
 
   test('gives up a process that does not answer, or sends for ever', async t => {

@@ -1,10 +1,13 @@
-// Which other processes hold memory of a device: for out-of-memory errors and `cuda-mempool info`.
+// Which other processes hold memory of a device, and what is kept there: for out-of-memory errors and `cuda-mempool
+// info`.
 
 import { readFileSync } from 'node:fs'
 import { formatBytes } from '../base/bytes.js'
 import type { DeviceProcess } from '../base/errors.js'
 import { shown } from '../base/shown-text.js'
+import { unusedText } from '../keeper/kept-memory.js'
 import type { Context } from './context.js'
+import { uuidText } from './uuid-text.js'
 
 /** Who uses a device beside this process, and whether it keeps its state without them. */
 export interface DeviceUsers {
@@ -27,6 +30,24 @@ export function usersOf({ driver, device }: Pick<Context, 'driver' | 'device'>):
     return { processes: others.map(({ pid, bytes }) => ({ pid, name: nameOf(pid), bytes })), persistenceMode }
   } catch {
     return null // the users are a help only: an error here would hide the caller's own
+  }
+}
+
+/**
+ * The other processes that hold memory of a device, and the end of a message: `; ` with each sentence about them and
+ * about memory that is kept without readers. Never throws. May take milliseconds.
+ */
+export function holdersOf(context: Pick<Context, 'driver' | 'device'>, mostNamed: number) {
+  const processes = usersOf(context)?.processes ?? []
+  const sentences = [usersText(processes, mostNamed), keptText(context)].filter(text => text !== null)
+  return { processes, text: sentences.map(each => `; ${each}`).join('') }
+}
+
+function keptText({ driver, device }: Pick<Context, 'driver' | 'device'>): string | null {
+  try {
+    return unusedText(() => uuidText(driver.cuDeviceGetUuid(device)))
+  } catch {
+    return null // as above
   }
 }
 

@@ -19,7 +19,7 @@ describe('a keeper that is asked at once', {
   let keeper: Actor
   let client: KeeperClient
   before(async () => {
-    keeper = new Actor('keeper', folder.path)
+    keeper = new Actor(['keeper', folder.path])
     assert.equal(await keeper.line(), 'listens')
     client = await KeeperClient.open({ path: folder.path })
   })

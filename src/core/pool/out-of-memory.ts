@@ -1,9 +1,7 @@
 import { formatBytes, formatBytesUp } from '../base/bytes.js'
 import { OutOfMemoryError, type OutOfMemoryFigures, type Remedy, type StreamMemory } from '../base/errors.js'
 import type { Context } from '../driver/context.js'
-import { usersOf, usersText } from '../driver/device-users.js'
-import { uuidText } from '../driver/uuid-text.js'
-import { unusedText } from '../keeper/kept-memory.js'
+import { holdersOf } from '../driver/device-users.js'
 import type { Pool, PoolStats } from './pool.js'
 
 /** The remedy for a request of a pool that can never allocate more than `mostBytes` at a time. */
@@ -26,20 +24,9 @@ export function deviceFull(
   remedy: Remedy | null = null,
   streams: readonly StreamMemory[] = [],
 ): OutOfMemoryError {
-  const isHopeless = remedy === 'askForLess'
-  const processes = (isHopeless ? null : usersOf(context)?.processes) ?? []
-  const others = [usersText(processes, MOST_PROCESSES), isHopeless ? null : keptText(context)]
-  const text = [message, ...others.filter(each => each !== null)].join('; ')
-  return new OutOfMemoryError(text, figures, streams, remedy, processes)
-}
-
-/** What this user's keeper keeps on a device without readers; null if it is unknown. */
-function keptText({ driver, device }: Context): string | null {
-  try {
-    return unusedText(() => uuidText(driver.cuDeviceGetUuid(device)))
-  } catch {
-    return null // it is a help only: an error here would hide the caller's own
-  }
+  const holders = remedy === 'askForLess' ? null : holdersOf(context, MOST_PROCESSES)
+  const text = holders === null ? message : message + holders.text
+  return new OutOfMemoryError(text, figures, streams, remedy, holders?.processes ?? [])
 }
 
 /**

@@ -28,8 +28,7 @@ export const passesDescriptors = (): boolean => false
 export { refuseSocket as closeDescriptor, refuseSocket as duplicateDescriptor, refuseSocket as openSystem }
 
 /** Only the page uses its devices. */
-export const usersOf = (): null => null
-export const usersText = (): null => null
+export const holdersOf = (): null => null
 
 function refuseSharing(): never {
   throw new Error('a page has no other thread or process')
