@@ -44,8 +44,8 @@ export class SpareHandles {
     }
   }
 
-  /** As `release` of all. After a refusal the next call tries again, or the close of the device. */
+  /** As `release` of all. After a refusal the next call tries again, or the close of the device, which leaves none. */
   discard(): void {
-    this.context.discard(() => this.release())
+    if (!this.isEmpty) this.context.discard(() => this.release())
   }
 }
