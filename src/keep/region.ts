@@ -56,7 +56,7 @@ export class Region implements Disposable {
   }
 
   /**
-   * Maps what the keeper has passed. Throws KeepError 'lost' if the memory is gone, and has closed the descriptors then.
+   * Maps what the keeper has passed. Throws KeepError 'lost' if the memory is gone, after closing the descriptors.
    * @internal
    */
   static attached(

@@ -227,6 +227,14 @@ export function virtualMemorySuite(fixture: DriverFixture): void {
       refuses(closed, 'cuMemImportFromShareableHandle')
     })
 
+    it('memory that was imported is not exported again', test => {
+      if (missing(test, attribute, 'memory shared as file descriptors')) return
+      const descriptor = exported(driver.cuMemExportToShareableHandle(create(POSIX), POSIX))
+      const handle = driver.cuMemImportFromShareableHandle(descriptor, POSIX)
+      later(() => driver.cuMemRelease(handle))
+      refuses(() => driver.cuMemExportToShareableHandle(handle, POSIX), 'cuMemExportToShareableHandle')
+    })
+
     it('memory made without handle types is not exported', test => {
       if (missing(test, attribute, 'memory shared as file descriptors')) return
       const handle = create(CU_MEM_HANDLE_TYPE_NONE)

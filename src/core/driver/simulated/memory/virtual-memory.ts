@@ -22,6 +22,8 @@ const ACCESS_FLAGS = [CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_RE
 /** Physical memory by handle, and the mappings in reserved ranges. */
 export class VirtualMemory {
   private readonly handles = new HandleTable<PhysicalAllocation>(0x5000_0000)
+  /** handles of imports */
+  private readonly imported = new Set<number>()
 
   constructor(
     private readonly interceptor: CallInterceptor,
@@ -65,19 +67,24 @@ export class VirtualMemory {
   release(handle: number): void {
     const physical = this.physical(handle)
     this.handles.remove(handle)
+    this.imported.delete(handle)
     this.interceptor.payFor(physical.contents.byteLength)
     this.drop(physical)
   }
 
   export(handle: number, handleType: number): number {
     const physical = this.physical(handle)
+    // So does driver 580 on an H200.
+    if (this.imported.has(handle)) throw this.interceptor.invalid('memory that was imported is not exported again')
     return this.shareables.export(physical, physical.handleTypes, handleType)
   }
 
   import(descriptor: number, handleType: number): number {
     const physical = this.shareables.import(descriptor, handleType, PhysicalAllocation)
     physical.references++
-    return this.handles.add(physical)
+    const handle = this.handles.add(physical)
+    this.imported.add(handle)
+    return handle
   }
 
   map(ptr: number, bytes: number, handle: number): void {
