@@ -6,7 +6,7 @@ import { KeepError } from '../core/base/errors.js'
 import { listed } from '../core/base/readable.js'
 import { printable } from '../core/base/shown-text.js'
 import { shownName } from '../core/keeper/state/quota.js'
-import { checkText } from './arguments.js'
+import { checkText } from './options.js'
 
 /** An array of a region. */
 export interface KeptArray {

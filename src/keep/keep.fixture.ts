@@ -13,8 +13,9 @@ import { SimulatedDriver } from '../core/driver/simulated/simulated-driver.js'
 import { KeeperClient } from '../core/keeper/client.js'
 import { LIMITS, openFiles, socketFolderOf } from '../core/keeper/keeper.fixture.js'
 import { Keeper } from '../core/keeper/keeper.js'
-import { type Keep, openKeep, type RegionOptions } from './keep.js'
+import { type Keep, openKeep } from './keep.js'
 import { KeepProcess } from './keep-process.fixture.js'
+import type { RegionOptions } from './options.js'
 import type { Region } from './region.js'
 
 export const CAPACITY = 64 * MiB

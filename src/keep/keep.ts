@@ -3,7 +3,6 @@
 // run a server.
 
 import { OutOfRangeError, WrongTypeError } from '../core/base/argument-errors.js'
-import { type ByteSize, bytesOf } from '../core/base/byte-size.js'
 import { describe, formatBytes } from '../core/base/bytes.js'
 import { KeepError, PoolError } from '../core/base/errors.js'
 import { checkOptionNames } from '../core/base/option-names.js'
@@ -12,47 +11,27 @@ import { Device } from '../core/device/device.js'
 import { UNIT_BYTES } from '../core/heap/size-classes.js'
 import { type FindRequest, KeeperClient } from '../core/keeper/client.js'
 import type { Found } from '../core/keeper/receiving.js'
-import type { IfFull, KeepEvent, PruneRule, RegionInfo } from '../core/keeper/region.js'
+import type { KeepEvent, KeptDevice, PruneRule, RegionInfo } from '../core/keeper/region.js'
 import { shownName } from '../core/keeper/state/quota.js'
 import { within } from '../core/libraries/arguments.js'
 import { closeDescriptor } from '../core/libraries/system-calls.js'
 import { MOST_DESCRIPTORS } from '../core/libraries/unix-socket.js'
-import { signalOf, type WaitOptions } from '../core/order/wait-options.js'
+import { signalOf } from '../core/order/wait-options.js'
 import { shareableGranule } from '../core/pool/mapped/interprocess-buffer.js'
 import { announcePool } from '../core/pool/new-pools.js'
-import { checkLabels, checkName, checkVersion } from './arguments.js'
 import { Filling } from './filling.js'
+import { hostMemory, KeptFile } from './kept-file.js'
+import {
+  type AttachOptions,
+  checkName,
+  checkVersion,
+  type KeepOptions,
+  type RegionOptions,
+  readWanted,
+} from './options.js'
 import { Region } from './region.js'
 
-/** Options of `openKeep`. */
-export interface KeepOptions extends WaitOptions {
-  /** the keeper's socket (that of this user's keeper) */
-  readonly path?: string | undefined
-  /** how long calls wait for a keeper that is away, in milliseconds (10,000) */
-  readonly timeoutMs?: number | undefined
-}
-
-/** Options of `keep.region` and `keep.begin`. */
-export interface RegionOptions extends WaitOptions {
-  /** the size of the region, rounded up to 256; it does not grow */
-  readonly bytes: ByteSize
-  /** names the contents: another version is filled anew, while readers of the old one keep it ('') */
-  readonly version?: string | undefined
-  /** for people and rules, as `{ evictable: 'yes' }` */
-  readonly labels?: Readonly<Record<string, string>> | undefined
-  /** if the keeper's limits have no room: refuse it, drop unused `evictable` regions, or drop its older version */
-  readonly ifFull?: IfFull | undefined
-}
-
-/** Options of `keep.attach`. */
-export interface AttachOptions extends WaitOptions {
-  /** the version that is wanted (the latest) */
-  readonly version?: string | undefined
-}
-
-const REGION_OPTIONS = ['bytes', 'version', 'labels', 'ifFull']
 const MOST_TIMEOUT_MS = 2 ** 31 - 1 // of setTimeout
-const IF_FULL: readonly IfFull[] = ['fail', 'evictUnused', 'replace']
 const INSTEAD = 'such a device can keep no memory; load it in each process'
 
 /**
@@ -83,7 +62,7 @@ export interface HeldRegion {
 
 /** A connection to the keeper. Made by `openKeep`. */
 export class Keep implements Disposable {
-  private readonly regions = new Set<Region>()
+  private readonly regions = new Set<Region | KeptFile>()
   private readonly fillings = new Set<Filling>()
   private isClosed = false
 
@@ -120,7 +99,7 @@ export class Keep implements Disposable {
     const { version } = options
     checkName('attach', name)
     checkVersion('attach', version)
-    const found = await this.find({ name, purpose: 'read', version, signal })
+    const found = await this.find({ name, purpose: 'read', version, signal, device: this.ownDevice })
     if (found.kind === 'lease') throw new KeepError(`attach: the keeper has no region ${shownName(name)}`, 'absent')
     return this.attached(name, found)
   }
@@ -164,6 +143,24 @@ export class Keep implements Disposable {
     })
   }
 
+  /**
+   * The file of that name and version, in memory of the host: for a tokenizer, or a model that another library reads.
+   * The first process to ask for it writes it by `fill`, to the path that it gets; the others wait for it. If `fill`
+   * throws, nothing is kept, the next in line fills it, and the call rejects with its error. Rejects with KeepError,
+   * with PoolError for an empty file, and with the reason of `signal`.
+   */
+  async file(name: string, options: RegionOptions, fill: (path: string) => void | Promise<void>): Promise<KeptFile> {
+    if (typeof fill !== 'function') throw new WrongTypeError(`file: fill must be a function, not ${describe(fill)}`)
+    const { bytes, ...wanted } = readWanted('file', name, options, this.device.context)
+    const found = await this.find({ ...wanted, bytes, device: hostMemory() })
+    if (found.kind === 'ready') return this.remembered(KeptFile.found(this.client, name, found))
+    const { version } = wanted
+    const file = await KeptFile.filled(this.client, { name, version, generation: found.generation }, fill)
+    if (!this.isClosed) return this.remembered(file)
+    file.close()
+    throw closedMeanwhile()
+  }
+
   /** All regions that the keeper has, of all devices. */
   list(): Promise<RegionInfo[]> {
     return this.client.list()
@@ -203,9 +200,13 @@ export class Keep implements Disposable {
     if (this.isClosed) return null
     const fillings = [...this.fillings].map(each => ({ each, here: 'filling' }) as const)
     const regions = [...this.regions].map(each => ({ each, here: each.created ? 'filled' : 'attached' }) as const)
-    const open = [...fillings, ...regions].filter(({ each }) => !each.buffer.freed)
-    return open.map(({ each: { name, version, generation, buffer }, here }) => {
-      return { name, version, generation, bytes: buffer.byteLength, here }
+    const open = [...fillings, ...regions].filter(({ each }) =>
+      each instanceof KeptFile ? !each.closed : !each.buffer.freed,
+    )
+    return open.map(({ each, here }) => {
+      const { name, version, generation } = each
+      const { byteLength: bytes } = each instanceof KeptFile ? each : each.buffer
+      return { name, version, generation, bytes, here }
     })
   }
 
@@ -236,17 +237,10 @@ export class Keep implements Disposable {
   }
 
   private async foundOrBegun(call: string, name: string, options: RegionOptions): Promise<Region | Filling> {
-    const signal = signalOf(call, options, REGION_OPTIONS)
-    const { version = '', labels, ifFull = 'fail' } = options
-    checkName(call, name)
-    checkVersion(call, version)
-    checkLabels(call, labels)
-    const wanted = bytesOf(options.bytes, `${call}: bytes`, this.device.context)
-    const bytes = Math.ceil(wanted / UNIT_BYTES) * UNIT_BYTES
-    if (!IF_FULL.includes(ifFull)) {
-      throw new OutOfRangeError(`${call}: ifFull must be one of ${IF_FULL.join(', ')}, not ${describe(ifFull)}`)
-    }
-    const found = await this.find({ name, version, purpose: 'fill', bytes, labels, ifFull, signal })
+    const { bytes: most, ...wanted } = readWanted(call, name, options, this.device.context)
+    const bytes = Math.ceil(most / UNIT_BYTES) * UNIT_BYTES
+    const { version } = wanted
+    const found = await this.find({ ...wanted, bytes, device: this.ownDevice })
     if (found.kind === 'lease') return this.begun({ name, version, generation: found.generation }, bytes)
     const region = this.attached(name, found)
     if (found.bytes === bytes) return region
@@ -257,12 +251,16 @@ export class Keep implements Disposable {
     )
   }
 
-  private async find(request: Omit<FindRequest, 'device'>): Promise<Found> {
+  private get ownDevice(): KeptDevice {
     const { totalBytes, simulated, properties } = this.device
-    const found = await this.client.find({ ...request, device: { uuid: properties.uuid, totalBytes, simulated } })
+    return { uuid: properties.uuid, totalBytes, simulated }
+  }
+
+  private async find(request: FindRequest): Promise<Found> {
+    const found = await this.client.find(request)
     if (!this.isClosed) return found
     if (found.kind === 'ready') for (const { descriptor } of found.pieces) closeDescriptor(descriptor)
-    throw new KeepError('the keep was closed by this program meanwhile; open it again', 'gone')
+    throw closedMeanwhile()
   }
 
   private begun(region: { name: string; version: string; generation: number }, bytes: number): Filling {
@@ -280,7 +278,7 @@ export class Keep implements Disposable {
     return this.remembered(Region.attached(this.device, this.client, name, found, this.granuleBytes))
   }
 
-  private remembered(region: Region): Region {
+  private remembered<R extends Region | KeptFile>(region: R): R {
     for (const other of this.regions) {
       if (!other.closed) continue
       other.close() // after its device was closed, it still has descriptors
@@ -317,3 +315,7 @@ export class Keep implements Disposable {
 }
 
 showAsText(Keep)
+
+function closedMeanwhile(): KeepError {
+  return new KeepError('the keep was closed by this program meanwhile; open it again', 'gone')
+}

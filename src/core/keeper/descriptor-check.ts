@@ -5,12 +5,10 @@ import { fstatSync, readFileSync } from 'node:fs'
 import { KeepError } from '../base/errors.js'
 import { isSealed } from '../libraries/sealed-memory.js'
 import { MOST_DIRECTORY_BYTES } from './messages.js'
-import type { KeptDevice } from './region.js'
+import { HOST, type KeptDevice } from './region.js'
 
 /** The device number of nvidiactl and the GPUs, by Linux' list of devices. */
 const NVIDIA_MAJOR = 195
-/** Regions of this device are memory of the host: sealed files. */
-const HOST = 'host'
 
 function isNvidias(major: number): boolean {
   return major === NVIDIA_MAJOR || nvidiaMajors(readFileSync('/proc/devices', 'utf8')).has(major)

@@ -36,6 +36,9 @@ export interface KeptDevice {
   readonly simulated: boolean
 }
 
+/** Regions of this device are memory of the host: sealed files. */
+export const HOST = 'host'
+
 /** A part of a generation: an exported allocation. */
 export interface PieceOf {
   readonly descriptor: number

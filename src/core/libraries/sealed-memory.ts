@@ -26,13 +26,18 @@ export function sealedFile(name: string, bytes: Uint8Array): number {
   const descriptor = memoryFile(name)
   try {
     for (let written = 0; written < bytes.length; ) written += writeSync(descriptor, bytes, written)
-    const system = openSystem()
-    if (system.calls.fcntl(descriptor, F_ADD_SEALS, 'int', ALL_SEALS) < 0) throw refusal(system, 'fcntl', 'the seals')
+    seal(descriptor)
     return descriptor
   } catch (error) {
     closeDescriptor(descriptor)
     throw error
   }
+}
+
+/** Gives a file in memory all seals. Throws DescriptorError EBUSY while it is mapped for writing. */
+export function seal(descriptor: number): void {
+  const system = openSystem()
+  if (system.calls.fcntl(descriptor, F_ADD_SEALS, 'int', ALL_SEALS) < 0) throw refusal(system, 'fcntl', 'the seals')
 }
 
 /** Whether a descriptor is of a file in memory with all seals. */
