@@ -4,6 +4,7 @@
 import { fstatSync } from 'node:fs'
 import { DescriptorError, KeepError } from '../base/errors.js'
 import { Poller } from '../libraries/poller.js'
+import { dropCode } from '../libraries/resident-code.js'
 import { closeDescriptor } from '../libraries/system-calls.js'
 import { UnixSocket } from '../libraries/unix-socket.js'
 import { Channel, type Incoming } from './channel.js'
@@ -24,6 +25,8 @@ import type { ServiceManager } from './store/service-manager.js'
 
 /** All others wait meanwhile. 10,000 regions take less than a second. */
 const LONGEST_HANDOVER_MS = 10_000
+/** A keeper without requests for this long gives back the memory of its code. */
+const RESTS_AFTER_MS = 2000
 /** Requests of a client in a turn; then the others have theirs. */
 const MOST_IN_A_TURN = 32
 
@@ -88,7 +91,9 @@ export class Keeper {
   async run(): Promise<void> {
     const notifications = this.manager?.notifications
     notifications?.send([{ text: 'READY=1' }])
+    const rest = setTimeout(dropCode, RESTS_AFTER_MS).unref()
     while (!this.isEnding) {
+      rest.refresh()
       notifications?.watch(this.poller)
       const ready = await this.poller.wait()
       // A client that learnt of the end of a process must not see it in an answer: ended ones come first.
@@ -104,6 +109,7 @@ export class Keeper {
       }
       this.settle()
     }
+    clearTimeout(rest)
     notifications?.send([{ text: 'STOPPING=1' }])
     this.close()
   }

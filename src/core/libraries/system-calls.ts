@@ -27,6 +27,7 @@ const PROTOTYPES = {
   poll: 'int poll(void *descriptors, unsigned long count, int timeout)',
   eventfd: 'int eventfd(unsigned int count, int flags)',
   flock: 'int flock(int fd, int operation)',
+  madvise: 'int madvise(uintptr_t address, size_t bytes, int advice)',
   memfd_create: 'int memfd_create(const char *name, unsigned int flags)',
 }
 
