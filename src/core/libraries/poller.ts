@@ -66,11 +66,12 @@ export class Poller {
     await new Promise<void>((resolve, reject) => {
       this.system.calls.poll.async(this.entries, count, NO_LIMIT, error => (error ? reject(error) : resolve()))
     })
-    // The wait looks at one descriptor after the other. Now all that came before any of these is seen, too.
-    this.system.calls.poll(this.entries, count, 0)
     const ready: Ready[] = []
+    const found = Array.from({ length: count }, (_, place) => this.cameTo(place))
+    // The wait looks at one descriptor after the other. An end that came before anything of these is seen now.
+    this.system.calls.poll(this.entries, count, 0)
     for (let place = 0; place < count; place++) {
-      const came = this.entries.getInt16(place * ENTRY_BYTES + 6, true)
+      const came = found[place] | (this.cameTo(place) & POLLHUP)
       if (came === 0) continue
       if (place === 0) readSync(this.bell, Buffer.alloc(8))
       else
@@ -91,6 +92,11 @@ export class Poller {
 
   close(): void {
     closeDescriptor(this.bell)
+  }
+
+  /** The events that came to an entry. */
+  private cameTo(place: number): number {
+    return this.entries.getInt16(place * ENTRY_BYTES + 6, true)
   }
 
   private grow(): void {
