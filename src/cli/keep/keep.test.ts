@@ -53,7 +53,10 @@ describe('the words that run a keeper', () => {
   })
 
   test('are refused with one line if a value is wrong', () => {
-    assert.match(refused(['keep', '--max-bytes', 'many']), /'many' is not a size; write bytes, or like 64KiB/)
+    assert.match(
+      refused(['keep', '--max-bytes', 'many']),
+      /--max-bytes: 'many' is not a size; write bytes, or like 64KiB/,
+    )
     assert.match(refused(['keep', '--max-regions', '0']), /--max-regions must be a whole number from 1 to \d+, not '0'/)
     assert.match(
       refused(['keep', '--max-descriptors', '999999']),

@@ -51,10 +51,18 @@ export function keeperOptions(given: Readonly<Record<string, string | boolean | 
   const size = text('maxBytes')
   return {
     socket: text('socket'),
-    maxBytes: size === null ? null : parseBytes(size),
+    maxBytes: size === null ? null : bytesOf('--max-bytes', size),
     maxRegions: countOf('--max-regions', text('maxRegions')) ?? USUAL_REGIONS,
     maxDescriptors: countOf('--max-descriptors', text('maxDescriptors')),
     replace: given['replace'] === true,
+  }
+}
+
+function bytesOf(option: string, text: string): number {
+  try {
+    return parseBytes(text)
+  } catch (error) {
+    throw new OutOfRangeError(`${option}: ${(error as Error).message}`)
   }
 }
 
