@@ -27,7 +27,7 @@ export class Channel implements Client {
   /** the version that both sides speak; 0 before `hello` */
   version = 0
   isWatching = false
-  /** rings a bell at the client, which then reads */
+  /** rings a bell at the client, which then reads; its end is the client's, too */
   bell: UnixSocket | null = null
   private queue: Queued[] = []
   private queuedBytes = 0

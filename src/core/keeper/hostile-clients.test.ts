@@ -8,7 +8,7 @@ import { after, afterEach, beforeEach, describe, test } from 'node:test'
 import { Random } from '../base/random.js'
 import { memoryFile, sealedFile } from '../libraries/sealed-memory.js'
 import { closeDescriptor } from '../libraries/system-calls.js'
-import { UnixSocket } from '../libraries/unix-socket.js'
+import { streamPair, UnixSocket } from '../libraries/unix-socket.js'
 import { KeeperClient } from './client.js'
 import { nvidiaMajors } from './descriptor-check.js'
 import { DEVICE, kept, LIMITS, leased, openFiles, read, refused, socketFolderOf } from './keeper.fixture.js'
@@ -170,6 +170,24 @@ else {
       }
       closeDescriptor(file)
       assert.ok(dropped > 3, `${dropped}`)
+    })
+
+    test('answers all that was sent before the end of the bell, and then ends the client', async () => {
+      const client = raw()
+      const hang = async () => {
+        const [own, keepers] = streamPair()
+        assert.match(await client.asked('hello', { versions: VERSIONS }, [keepers]), /^ok /)
+        closeDescriptor(keepers)
+        return own
+      }
+      const bells = [await hang(), await hang()]
+      closeDescriptor(bells[0])
+      assert.match(await client.asked('list', { after: 0 }), /^ok /, 'the second bell hangs now')
+      const count = 70 // more than two turns
+      for (let sent = 0; sent < count; sent++) client.send('list', { after: 0 })
+      closeDescriptor(bells[1])
+      for (let came = 0; came < count; came++) assert.equal((await client.answer())?.type, 'ok')
+      assert.equal(await client.answer(), null)
     })
 
     test('speaks the highest version that both know, or refuses', async () => {

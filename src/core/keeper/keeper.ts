@@ -100,11 +100,12 @@ export class Keeper {
       ready.sort((one, other) => Number(other.ended) - Number(one.ended))
       for (const { descriptor, readable, writable, ended } of ready) {
         if (notifications?.proceed(descriptor, this.poller) === true) continue
-        const channel = this.channels.get(descriptor)
+        const channel = this.clientOf(descriptor)
         if (this.heir !== null && channel !== this.heir) continue
         if (channel === undefined) this.accept()
         else if (writable) channel.flush()
-        if (channel !== undefined && readable) this.serve(channel)
+        // A bell ends with the thread of its client, whose socket stays open until the process ends.
+        if (channel !== undefined && readable && this.serve(channel) && ended) channel.isOpen = false
         if (ended) this.endGone()
       }
       this.settle()
@@ -132,7 +133,7 @@ export class Keeper {
         this.refuse(channel, `the keeper has ${this.mostConnections} connections; end some processes`, 'quota')
       else {
         this.channels.set(channel.descriptor, channel)
-        this.poller.watch(channel.descriptor, false)
+        this.watch(channel)
       }
     }
   }
@@ -142,7 +143,8 @@ export class Keeper {
     channel.close()
   }
 
-  private serve(channel: Channel): void {
+  /** Whether nothing is left that was sent until now. */
+  private serve(channel: Channel): boolean {
     for (let count = 0; count < MOST_IN_A_TURN && channel.isOpen; count++) {
       let incoming: Incoming | null
       try {
@@ -150,11 +152,12 @@ export class Keeper {
       } catch (error) {
         channel.send('error', 0, refusalOf(error))
         channel.isOpen = false
-        return
+        return true
       }
-      if (incoming === null) return
+      if (incoming === null) return true
       this.answer(channel, incoming)
     }
+    return false
   }
 
   private answer(channel: Channel, incoming: Incoming): void {
@@ -192,6 +195,7 @@ export class Keeper {
     if (bell !== undefined) {
       if (!fstatSync(bell).isSocket()) throw new KeepError('hello: the bell must be a socket', 'protocol')
       descriptors.shift()
+      this.forget(channel) // an earlier bell is closed
       channel.hangBell(UnixSocket.of(bell))
     }
     channel.version = version
@@ -235,7 +239,7 @@ export class Keeper {
       this.heritage?.close()
       this.heritage = new Heritage(this.entrance.place, this.number, this.regions, this.others())
       this.poller.forget(this.entrance.descriptor)
-      for (const each of this.others()) this.poller.forget(each.descriptor)
+      for (const each of this.others()) this.forget(each)
       setTimeout(() => this.disinherit(channel), LONGEST_HANDOVER_MS).unref()
     }
     if (this.heritage === null || this.heir !== channel)
@@ -269,7 +273,23 @@ export class Keeper {
     this.heritage?.close()
     this.heritage = null
     this.poller.watch(this.entrance.descriptor, false)
-    for (const channel of this.channels.values()) this.poller.watch(channel.descriptor, channel.hasQueued)
+    for (const channel of this.channels.values()) this.watch(channel)
+  }
+
+  /** The client whose socket or bell it is. */
+  private clientOf(descriptor: number): Channel | undefined {
+    const isBell = ({ bell }: Channel) => bell?.descriptor === descriptor
+    return this.channels.get(descriptor) ?? [...this.channels.values()].find(isBell)
+  }
+
+  private watch({ descriptor, bell, hasQueued }: Channel): void {
+    this.poller.watch(descriptor, hasQueued)
+    if (bell !== null) this.poller.watchEnd(bell.descriptor)
+  }
+
+  private forget({ descriptor, bell }: Channel): void {
+    this.poller.forget(descriptor)
+    if (bell !== null) this.poller.forget(bell.descriptor)
   }
 
   private answerFind(channel: Channel, request: number, outcome: Outcome): void {
@@ -294,7 +314,7 @@ export class Keeper {
     this.endGone()
     this.store?.save(this.regions, this.number)
     if (this.heir === null) this.serveAll()
-    else if (this.heir.isOpen) this.poller.watch(this.heir.descriptor, this.heir.hasQueued)
+    else if (this.heir.isOpen) this.watch(this.heir)
     else this.serveAll()
   }
 
@@ -302,7 +322,7 @@ export class Keeper {
     for (let gone = this.gone(); gone.length > 0; gone = this.gone()) {
       for (const channel of gone) {
         this.channels.delete(channel.descriptor)
-        this.poller.forget(channel.descriptor)
+        this.forget(channel)
         this.regions.end(channel)
         channel.close()
       }

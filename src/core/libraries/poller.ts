@@ -8,6 +8,7 @@ const EFD_CLOEXEC = 0x80000
 const EFD_NONBLOCK = 0x800
 const POLLIN = 0x1
 const POLLOUT = 0x4
+const POLLERR = 0x8
 const POLLHUP = 0x10
 // struct pollfd: descriptor, events, events that came
 const ENTRY_BYTES = 8
@@ -19,7 +20,7 @@ export interface Ready {
   readonly descriptor: number
   readonly readable: boolean
   readonly writable: boolean
-  /** whether the other end has closed; something unread may be left */
+  /** whether the other end has closed, or failed; something unread may be left */
   readonly ended: boolean
 }
 
@@ -40,11 +41,20 @@ export class Poller {
 
   /** Adds a descriptor, or changes whether to wait until it can be written. Not while `wait` waits. */
   watch(descriptor: number, forWriting: boolean): void {
+    this.add(descriptor, POLLIN | (forWriting ? POLLOUT : 0))
+  }
+
+  /** Adds a descriptor that is ready only once it has ended. Not while `wait` waits. */
+  watchEnd(descriptor: number): void {
+    this.add(descriptor, 0) // Linux reports an end unasked
+  }
+
+  private add(descriptor: number, events: number): void {
     const place = this.places.get(descriptor) ?? this.descriptors.push(descriptor) - 1
     this.places.set(descriptor, place)
     if ((place + 1) * ENTRY_BYTES > this.entries.byteLength) this.grow()
     this.entries.setInt32(place * ENTRY_BYTES, descriptor, true)
-    this.entries.setInt16(place * ENTRY_BYTES + 4, POLLIN | (forWriting ? POLLOUT : 0), true)
+    this.entries.setInt16(place * ENTRY_BYTES + 4, events, true)
   }
 
   /** Removes a descriptor, before it is closed. Not while `wait` waits. */
@@ -79,7 +89,7 @@ export class Poller {
           descriptor: this.descriptors[place],
           readable: (came & ~POLLOUT) !== 0,
           writable: (came & POLLOUT) !== 0,
-          ended: (came & POLLHUP) !== 0,
+          ended: (came & (POLLHUP | POLLERR)) !== 0,
         })
     }
     return ready
