@@ -6,7 +6,7 @@ import { after, afterEach, beforeEach, test } from 'node:test'
 import { Worker } from 'node:worker_threads'
 import { closeDescriptor } from '../libraries/system-calls.js'
 import { KeeperClient } from './client.js'
-import { Actor, commit, DEVICE, kept, read, socketFolderOf } from './keeper.fixture.js'
+import { Actor, commit, DEVICE, kept, openFiles, read, socketFolderOf } from './keeper.fixture.js'
 
 /** Attaches 'weights', has the lease of 'next', and says so. */
 const CODE = `
@@ -42,10 +42,10 @@ else {
   })
 
   /** Terminates a thread that has a region and a lease, and asserts that the keeper gives both to others. */
-  async function outlive(replace = async () => {}): Promise<void> {
+  async function outlive(trackUnmanagedFds: boolean, replace = async () => {}): Promise<void> {
     const url = new URL('./client.js', import.meta.url).href
     const workerData = { path, device: DEVICE, url }
-    const worker = new Worker(CODE, { eval: true, trackUnmanagedFds: false, workerData })
+    const worker = new Worker(CODE, { eval: true, trackUnmanagedFds, workerData })
     const [{ kind, descriptors }] = await once(worker, 'message')
     assert.equal(kind, 'lease')
     assert.deepEqual([await readers(), descriptors.length], [[process.pid], 1])
@@ -62,13 +62,19 @@ else {
   }
 
   test('the lease of a terminated thread goes to the next in the queue, and its readers count no more', async () => {
-    await outlive()
+    await outlive(false)
   })
 
   test('a successor ends the clients of threads that are terminated after it took over', async () => {
-    await outlive(async () => {
+    await outlive(false, async () => {
       await startKeeper('successor')
       await keepers[0].ended
     })
+  })
+
+  test('the connection of a terminated thread is closed in its process, too', async () => {
+    const earlier = openFiles()
+    await outlive(true)
+    assert.equal(openFiles(), earlier)
   })
 }

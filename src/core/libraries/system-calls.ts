@@ -1,12 +1,14 @@
 // The calls of the C library for sockets that carry descriptors, and for waiting for them. Struct layouts are those of
 // 64-bit Linux. The library is opened with the first socket.
 
+import { openSync } from 'node:fs'
 import { getSystemErrorMap } from 'node:util'
 import { DescriptorError } from '../base/errors.js'
 import { fileDescriptor } from './arguments.js'
 import { loadKoffi } from './koffi.js'
 
 const F_DUPFD_CLOEXEC = 1030
+const O_CLOEXEC = 0x80000
 
 /** Functions of the C library; each returns -1 and sets errno if the system refuses. */
 const PROTOTYPES = {
@@ -23,6 +25,7 @@ const PROTOTYPES = {
   send: 'intptr_t send(int fd, const void *data, size_t bytes, int flags)',
   recv: 'intptr_t recv(int fd, void *data, size_t bytes, int flags)',
   fcntl: 'int fcntl(int fd, int command, ...)',
+  dup3: 'int dup3(int from, int to, int flags)',
   close: 'int close(int fd)',
   poll: 'int poll(void *descriptors, unsigned long count, int timeout)',
   eventfd: 'int eventfd(unsigned int count, int flags)',
@@ -86,6 +89,18 @@ export function duplicateDescriptor(descriptor: number): number {
   const copy = system.calls.fcntl(fileDescriptor(descriptor, 'descriptor'), F_DUPFD_CLOEXEC, 'int', 0)
   if (copy < 0) throw refusal(system, 'dup', `descriptor ${descriptor}`)
   return copy
+}
+
+/**
+ * Moves an open file of a worker to a descriptor that ends with this thread: Node closes what a worker has opened by
+ * `openSync`, unless its option trackUnmanagedFds is false. The caller closes it by `closeSync`: so Node forgets it.
+ */
+export function movedToThread(descriptor: number): number {
+  const system = openSystem()
+  const moved = openSync('/dev/null', 'r')
+  if (system.calls.dup3(descriptor, moved, O_CLOEXEC) < 0) throw refusal(system, 'dup', `descriptor ${descriptor}`)
+  closeDescriptor(descriptor)
+  return moved
 }
 
 /** Closes a file descriptor, received or exported. Throws DescriptorError EBADF for a closed descriptor. */

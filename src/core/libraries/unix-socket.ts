@@ -2,10 +2,11 @@
 // SOCK_SEQPACKET keeps the bytes and the descriptors of one call together. Structs are laid out by hand in one buffer,
 // as on 64-bit Linux.
 
-import { rmSync } from 'node:fs'
+import { closeSync, rmSync } from 'node:fs'
+import { isMainThread } from 'node:worker_threads'
 import { DescriptorError } from '../base/errors.js'
 import type { Bytes } from '../base/typed-arrays.js'
-import { closeDescriptor, openSystem, refusal, type System } from './system-calls.js'
+import { closeDescriptor, movedToThread, openSystem, refusal, type System } from './system-calls.js'
 
 const AF_UNIX = 1
 const SOCK_STREAM = 1
@@ -56,6 +57,7 @@ export class UnixSocket {
     readonly descriptor: number,
     /** of a socket that listens: the file that is removed with it */
     private path: string | null = null,
+    private readonly closeIt = closeDescriptor,
   ) {}
 
   /**
@@ -75,9 +77,11 @@ export class UnixSocket {
     })
   }
 
-  /** Connects to the socket that listens at `path`; null if there is no listener. */
+  /** Connects to the socket that listens at `path`, and ends with this thread; null if there is no listener. */
   static connectTo(path: string): UnixSocket | null {
-    return UnixSocket.connect(path, addressOf(path), SOCK_SEQPACKET)
+    const socket = UnixSocket.connect(path, addressOf(path), SOCK_SEQPACKET)
+    if (isMainThread || socket === null) return socket
+    return new UnixSocket(socket.system, movedToThread(socket.descriptor), null, closeSync)
   }
 
   /** A socket that sends to the datagram socket at `path`, or at the abstract address `@name`; null without it. */
@@ -209,7 +213,7 @@ export class UnixSocket {
 
   /** Closes the socket, and removes its file. */
   close(): void {
-    closeDescriptor(this.descriptor)
+    this.closeIt(this.descriptor)
     if (this.path !== null) rmSync(this.path, { force: true })
   }
 
