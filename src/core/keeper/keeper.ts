@@ -27,8 +27,6 @@ import type { ServiceManager } from './store/service-manager.js'
 const LONGEST_HANDOVER_MS = 10_000
 /** A keeper without requests for this long gives back the memory of its code. */
 const RESTS_AFTER_MS = 2000
-/** Requests of a client in a turn; then the others have theirs. */
-const MOST_IN_A_TURN = 32
 
 export interface KeeperOptions {
   readonly path: string
@@ -105,8 +103,11 @@ export class Keeper {
         if (channel === undefined) this.accept()
         else if (writable) channel.flush()
         // A bell ends with the thread of its client, whose socket stays open until the process ends.
-        if (channel !== undefined && readable && this.serve(channel) && ended) channel.isOpen = false
-        if (ended) this.endGone()
+        if (ended && channel !== undefined) {
+          while (this.serve(channel)) {}
+          channel.isOpen = false
+          this.endGone()
+        } else if (channel !== undefined && readable) this.serve(channel)
       }
       this.settle()
     }
@@ -143,21 +144,17 @@ export class Keeper {
     channel.close()
   }
 
-  /** Whether nothing is left that was sent until now. */
+  /** Answers a request; then other clients have their turn. False without one. */
   private serve(channel: Channel): boolean {
-    for (let count = 0; count < MOST_IN_A_TURN && channel.isOpen; count++) {
-      let incoming: Incoming | null
-      try {
-        incoming = channel.receive()
-      } catch (error) {
-        channel.send('error', 0, refusalOf(error))
-        channel.isOpen = false
-        return true
-      }
-      if (incoming === null) return true
-      this.answer(channel, incoming)
+    let incoming: Incoming | null = null
+    try {
+      if (channel.isOpen) incoming = channel.receive()
+    } catch (error) {
+      channel.send('error', 0, refusalOf(error))
+      channel.isOpen = false
     }
-    return false
+    if (incoming !== null) this.answer(channel, incoming)
+    return incoming !== null
   }
 
   private answer(channel: Channel, incoming: Incoming): void {
