@@ -208,6 +208,11 @@ else {
         await assert.rejects(keep.attach('weights'), refused('lost', /^the memory of region 'weights' is gone: /))
         assert.deepEqual(await statesOf(keep), [])
         assert.equal((await keep.region('weights', V1, threeWords)).created, true)
+        keep.close()
+        keep = await world.openKeep(device)
+        world.reset()
+        const again = await keep.region('weights', V1, threeWords)
+        assert.deepEqual([again.created, await wordsIn(again)], [true, [1, 2, 3]])
       })
     })
 

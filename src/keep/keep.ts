@@ -242,7 +242,8 @@ export class Keep implements Disposable {
     const { version } = wanted
     const found = await this.find({ ...wanted, bytes, device: this.ownDevice })
     if (found.kind === 'lease') return this.begun({ name, version, generation: found.generation }, bytes)
-    const region = this.attached(name, found)
+    const region = this.attachedUnlessLost(name, found)
+    if (region === null) return this.foundOrBegun(call, name, options) // the keeper has dropped it
     if (found.bytes === bytes) return region
     region.close()
     throw new KeepError(
@@ -276,6 +277,16 @@ export class Keep implements Disposable {
 
   private attached(name: string, found: Extract<Found, { kind: 'ready' }>): Region {
     return this.remembered(Region.attached(this.device, this.client, name, found, this.granuleBytes))
+  }
+
+  /** The region; null if its memory is gone, which the keeper was told. */
+  private attachedUnlessLost(name: string, found: Extract<Found, { kind: 'ready' }>): Region | null {
+    try {
+      return this.attached(name, found)
+    } catch (error) {
+      if (error instanceof KeepError && error.code === 'lost') return null
+      throw error
+    }
   }
 
   private remembered<R extends Region | KeptFile>(region: R): R {

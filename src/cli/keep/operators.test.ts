@@ -6,7 +6,7 @@ import { execFileSync } from 'node:child_process'
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { after, before, describe, it } from 'node:test'
+import { after, before, beforeEach, describe, it } from 'node:test'
 import { GiB, MiB } from '../../core/base/bytes.js'
 import { OutOfMemoryError } from '../../core/base/errors.js'
 import type { Device } from '../../core/device/device.js'
@@ -45,6 +45,9 @@ describe('kept memory', {
     keep = await openKeep(device)
     newPoolListeners.pop()
     assert.deepEqual(announced, [keep], 'so CUDA_MEMPOOL_SERVE=1 serves it')
+  })
+  beforeEach(() => {
+    process.env['XDG_RUNTIME_DIR'] = folder // top.test.ts changes it before each test of this process
   })
   after(async () => {
     keep.close()

@@ -58,6 +58,7 @@ else
       const generation = await kept(client, 'weights', texts)
       await client.release(await kept(client, 'unused', ['u']))
       const next = await leased(client, 'next')
+      await client.list() // the keeper has stored the lease before
       await keeper.kill()
       await start()
       const regions = await client.list()
