@@ -1,6 +1,6 @@
 // cuda-mempool/processes: memory that several processes share.
 
-export { DescriptorError, KeepError } from '../core/base/errors.js'
+export { DescriptorError, KeepError, type KeepErrorCode } from '../core/base/errors.js'
 export type { IfFull, KeepEvent, PruneRule, RegionInfo, RegionState } from '../core/keeper/region.js'
 export type { PassOptions } from '../core/libraries/descriptors.js'
 export type { ImportedPool } from '../core/pool/driver-owned/imported-pool.js'

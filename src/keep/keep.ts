@@ -226,14 +226,16 @@ export class Keep implements Disposable {
 
   /** One line for people, such as `Keep { 2 regions, 1 being filled }`; console.log shows it. */
   toString(): string {
-    const { regions, filling, closed } = this.toJSON()
-    return `Keep { ${closed ? 'closed' : `${regions} regions, ${filling} being filled`} }`
+    return `Keep { ${this.isClosed ? 'closed' : `${this.openRegions} regions, ${this.fillings.size} being filled`} }`
   }
 
   /** The plain values that JSON.stringify writes. */
-  toJSON(): { regions: number; filling: number; closed: boolean } {
-    const open = [...this.regions].filter(region => !region.closed)
-    return { regions: open.length, filling: this.fillings.size, closed: this.isClosed }
+  toJSON(): object {
+    return { regions: this.openRegions, filling: this.fillings.size, closed: this.isClosed }
+  }
+
+  private get openRegions(): number {
+    return [...this.regions].filter(region => !region.closed).length
   }
 
   private async foundOrBegun(call: string, name: string, options: RegionOptions): Promise<Region | Filling> {
