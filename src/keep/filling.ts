@@ -10,7 +10,6 @@ import type { Device } from '../core/device/device.js'
 import type { KeeperClient } from '../core/keeper/client.js'
 import type { PieceOf } from '../core/keeper/region.js'
 import { shownName } from '../core/keeper/state/quota.js'
-import { closeDescriptor } from '../core/libraries/system-calls.js'
 import type { ArenaPool } from '../core/pool/arena/arena-pool.js'
 import { DeviceArray, type TypedArray, type TypedArrayConstructor, type TypedArrayOf } from '../core/pool/array.js'
 import { GrowableAllocation } from '../core/pool/mapped/growable-allocation.js'
@@ -135,7 +134,7 @@ export class Filling implements Disposable {
     this.arena.close()
     this.range.protect()
     const { generation, directory, bytes } = this
-    const pieces = this.range.exported(closeDescriptor)
+    const pieces = this.range.exported()
     return { generation, pieces, directory: directory.encoded(), bytes }
   }
 

@@ -9,12 +9,12 @@ import { checkOptionNames } from '../core/base/option-names.js'
 import { showAsText } from '../core/base/readable.js'
 import { Device } from '../core/device/device.js'
 import { UNIT_BYTES } from '../core/heap/size-classes.js'
+import { closePieces } from '../core/keeper/attachments.js'
 import { type FindRequest, KeeperClient } from '../core/keeper/client.js'
 import type { Found } from '../core/keeper/receiving.js'
 import type { KeepEvent, KeptDevice, PruneRule, RegionInfo } from '../core/keeper/region.js'
 import { shownName } from '../core/keeper/state/quota.js'
 import { within } from '../core/libraries/arguments.js'
-import { closeDescriptor } from '../core/libraries/system-calls.js'
 import { MOST_DESCRIPTORS } from '../core/libraries/unix-socket.js'
 import { signalOf } from '../core/order/wait-options.js'
 import { shareableGranule } from '../core/pool/mapped/interprocess-buffer.js'
@@ -134,7 +134,7 @@ export class Keep implements Disposable {
       await this.client.commit(filled)
     } catch (error) {
       for (const filling of regions) this.forget(filling)
-      for (const { pieces } of filled) for (const { descriptor } of pieces) closeDescriptor(descriptor)
+      for (const { pieces } of filled) closePieces(pieces)
       throw error
     }
     return regions.map((filling, index) => {
@@ -262,7 +262,7 @@ export class Keep implements Disposable {
   private async find(request: FindRequest): Promise<Found> {
     const found = await this.client.find(request)
     if (!this.isClosed) return found
-    if (found.kind === 'ready') for (const { descriptor } of found.pieces) closeDescriptor(descriptor)
+    if (found.kind === 'ready') closePieces(found.pieces)
     throw closedMeanwhile()
   }
 

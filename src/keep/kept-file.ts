@@ -8,7 +8,7 @@ import { disposeOf } from '../core/base/disposal.js'
 import { KeepError, PoolError } from '../core/base/errors.js'
 import { showAsText } from '../core/base/readable.js'
 import { printable } from '../core/base/shown-text.js'
-import { copiesOf, type Source } from '../core/keeper/attachments.js'
+import { closePieces, copiesOf, type Source } from '../core/keeper/attachments.js'
 import type { KeeperClient } from '../core/keeper/client.js'
 import type { Found } from '../core/keeper/receiving.js'
 import { HOST, type KeptDevice, type PieceOf } from '../core/keeper/region.js'
@@ -52,7 +52,7 @@ export class KeptFile implements Disposable {
     if (pieces.length === 1 && piece.bytes === bytes && fstatSync(piece.descriptor).size === bytes) {
       return new KeptFile(client, name, version, generation, false, piece)
     }
-    for (const { descriptor } of pieces) closeDescriptor(descriptor)
+    closePieces(pieces)
     client.release(generation).catch(() => {}) // the end of the connection tells the keeper, too
     throw new KeepError(`region ${shownName(name)} is not a file; use another name for the file`, 'protocol')
   }

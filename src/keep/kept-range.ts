@@ -7,6 +7,7 @@ import {
   CU_MEM_ACCESS_FLAGS_PROT_READ as READ,
 } from '../core/driver/constants.js'
 import type { Context } from '../core/driver/context.js'
+import { piecesFrom } from '../core/keeper/attachments.js'
 import type { PieceOf } from '../core/keeper/region.js'
 import { GrowableRange } from '../core/pool/backing/growable-range.js'
 
@@ -30,18 +31,9 @@ export class KeptRange extends GrowableRange {
   }
 
   /** New descriptors of the memory, which the caller closes. When it throws, it has closed them. */
-  exported(close: (descriptor: number) => void): PieceOf[] {
+  exported(): PieceOf[] {
     const driver = this.context.activate()
-    const made: PieceOf[] = []
-    try {
-      for (const { handle, bytes } of this.pieces) {
-        made.push({ descriptor: driver.cuMemExportToShareableHandle(handle, FILE), bytes })
-      }
-      return made
-    } catch (error) {
-      for (const { descriptor } of made) close(descriptor)
-      throw error
-    }
+    return piecesFrom(this.pieces, ({ handle }) => driver.cuMemExportToShareableHandle(handle, FILE))
   }
 
   protected override pieceBytes(): number {

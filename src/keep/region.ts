@@ -5,13 +5,12 @@ import { showAsText } from '../core/base/readable.js'
 import { printable } from '../core/base/shown-text.js'
 import type { Device } from '../core/device/device.js'
 import { RESULT } from '../core/driver/constants.js'
-import { copiesOf, type Source } from '../core/keeper/attachments.js'
+import { closePieces, copiesOf, type Source } from '../core/keeper/attachments.js'
 import type { KeeperClient } from '../core/keeper/client.js'
 import type { Found } from '../core/keeper/receiving.js'
 import type { PieceOf } from '../core/keeper/region.js'
 import { bytesIn } from '../core/keeper/state/generation.js'
 import { shownName } from '../core/keeper/state/quota.js'
-import { closeDescriptor } from '../core/libraries/system-calls.js'
 import { byteLengthOf, DeviceArray, type TypedArrayConstructor, type TypedArrayOf } from '../core/pool/array.js'
 import { Directory, type KeptArray } from './directory.js'
 import { type Filling, mapped } from './filling.js'
@@ -74,7 +73,7 @@ export class Region implements Disposable {
       buffer.seal()
       return new Region(client, name, version, generation, false, buffer, directory, pieces)
     } catch (error) {
-      for (const { descriptor } of pieces) closeDescriptor(descriptor)
+      closePieces(pieces)
       const isLost = error instanceof CudaError && error.result === RESULT.CUDA_ERROR_INVALID_VALUE
       const told = isLost ? client.lost(generation) : client.release(generation)
       told.catch(() => {}) // the end of the connection tells the keeper, too
@@ -115,7 +114,7 @@ export class Region implements Disposable {
     if (this.isReleased) return
     this.isReleased = true
     this.buffer.unmap()
-    for (const { descriptor } of this.pieces) closeDescriptor(descriptor)
+    closePieces(this.pieces)
     this.client.release(this.generation, this.source).catch(() => {}) // the end of the connection tells the keeper, too
   }
 

@@ -11,7 +11,7 @@ import type { Driver } from './driver.js'
 
 const skip = process.platform !== 'linux' && 'only Linux has /proc'
 /** Above the most that a process id can be. */
-const NOBODY = 2 ** 22 + 1
+const UNUSED_ID = 2 ** 22 + 1
 const OWN = { pid: process.pid, bytes: GiB }
 
 const on = (usersOf?: Driver['usersOf']) => ({ driver: { usersOf }, device: 3 }) as unknown as Context
@@ -22,10 +22,10 @@ describe('the users of a device', () => {
   it('are the other processes, most bytes first, with the names that can be read', { skip }, () => {
     const parent = { pid: process.ppid, bytes: 2 * GiB }
     const name = readFileSync(`/proc/${process.ppid}/comm`, 'utf8').trim()
-    assert.deepEqual(telling([{ pid: NOBODY, bytes: null }, OWN, { pid: NOBODY + 1, bytes: 0 }, parent], true), {
+    assert.deepEqual(telling([{ pid: UNUSED_ID, bytes: null }, OWN, { pid: UNUSED_ID + 1, bytes: 0 }, parent], true), {
       processes: [
         { ...parent, name },
-        { pid: NOBODY, name: null, bytes: null },
+        { pid: UNUSED_ID, name: null, bytes: null },
       ],
       persistenceMode: true,
     })

@@ -122,12 +122,24 @@ export async function offer(connection: Connection, set: readonly Offer[], optio
 
 /** New descriptors of the same memory, which the caller closes. When it throws, it has closed them. */
 export function copiesOf(pieces: readonly PieceOf[]): PieceOf[] {
-  const copies: PieceOf[] = []
+  return piecesFrom(pieces, ({ descriptor }) => duplicateDescriptor(descriptor))
+}
+
+/** A piece with a new descriptor for each part. When `descriptorOf` throws, those before it are closed. */
+export function piecesFrom<P extends { readonly bytes: number }>(
+  parts: readonly P[],
+  descriptorOf: (part: P) => number,
+): PieceOf[] {
+  const pieces: PieceOf[] = []
   try {
-    for (const { descriptor, bytes } of pieces) copies.push({ descriptor: duplicateDescriptor(descriptor), bytes })
-    return copies
+    for (const part of parts) pieces.push({ descriptor: descriptorOf(part), bytes: part.bytes })
+    return pieces
   } catch (error) {
-    for (const { descriptor } of copies) closeDescriptor(descriptor)
+    closePieces(pieces)
     throw error
   }
+}
+
+export function closePieces(pieces: readonly PieceOf[]): void {
+  for (const { descriptor } of pieces) closeDescriptor(descriptor)
 }

@@ -1,4 +1,4 @@
-// How much a keeper keeps, and what of it nobody reads: for the error of a full device, and for `cuda-mempool info`.
+// How much a keeper keeps, and how much of that has no readers: for the error of a full device, and for `info`.
 
 import { formatBytes } from '../base/bytes.js'
 import { listed } from '../base/readable.js'

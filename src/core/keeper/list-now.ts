@@ -33,7 +33,7 @@ export function listNow(path: string, timeoutMs: number): RegionInfo[] | null {
 }
 
 function listed(socket: UnixSocket, deadline: number): RegionInfo[] {
-  const bell = streamPair() // a keeper rings it for each answer; here nobody listens
+  const bell = streamPair() // the keeper writes to it with each answer; it is not read here
   try {
     const regions: RegionInfo[] = []
     answerTo(socket, 'hello', { versions: VERSIONS }, deadline, [bell[1]])

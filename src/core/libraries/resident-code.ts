@@ -1,5 +1,5 @@
-// Node's code fills 20 MB of a process that has started, most of which an idle process does not run. The system reads
-// the pages from their file again when they are needed.
+// Node's code takes 20 MB of a process that has started. An idle process runs little of it. The system reads the pages
+// from their file again when they are needed.
 
 import { readFileSync } from 'node:fs'
 import { openSystem } from './system-calls.js'
