@@ -16,7 +16,7 @@ import { headline, machineOf, median, save } from './machine.js'
 import { type BenchOptions, deviceBenchmark, deviceOf, optionsOf } from './options.js'
 
 const COMMAND = fileURLToPath(new URL('../lib/cli/main.js', import.meta.url))
-const SERVER = fileURLToPath(new URL('keep-server.worker.js', import.meta.url))
+const SERVER = fileURLToPath(new URL('keep/server.js', import.meta.url))
 
 /** A server with kept weights, as its parent sees it. */
 class Server {

@@ -1,4 +1,4 @@
-// The server of keep.ts, a process of its own: answers each number with the sum of a column of weights times it.
+// The server of ../keep.ts, a process of its own: answers each number with the sum of a column of weights times it.
 // It imports the package as a program does.
 
 import { openDevice } from 'cuda-mempool'
