@@ -1,5 +1,5 @@
-// Kept memory: attaching a region, a server that is killed and answers again, a keeper that is replaced under requests,
-// and what the idle keeper takes.
+// Kept memory: attaching a region, switches of a shelf of models with kept weights, a server that is killed and answers
+// again, a keeper that is replaced under requests, and what the idle keeper takes.
 // Run: node dist/bench/keep.js [--device D] [--gib N] [--smoke] [--save DIR]
 
 import { type ChildProcess, fork, spawn } from 'node:child_process'
@@ -10,13 +10,17 @@ import { join } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { GiB, MiB } from '../src/core/base/bytes.js'
-import { openKeep } from '../src/entries/processes.js'
-import type { Device } from '../src/index.js'
+import { type Keep, openKeep, type Region } from '../src/entries/processes.js'
+import type { Device, DeviceArray } from '../src/index.js'
 import { headline, machineOf, median, save } from './machine.js'
 import { type BenchOptions, deviceBenchmark, deviceOf, optionsOf } from './options.js'
 
 const COMMAND = fileURLToPath(new URL('../lib/cli/main.js', import.meta.url))
 const SERVER = fileURLToPath(new URL('keep/server.js', import.meta.url))
+
+const MODELS = 8
+const ROOM = 3
+const WORK_BYTES = 256 * MiB
 
 /** A server with kept weights, as its parent sees it. */
 class Server {
@@ -67,6 +71,35 @@ async function timesOf(count: number, work: () => Promise<void>): Promise<number
   return times
 }
 
+/**
+ * Milliseconds of switches between models of `bytes` with kept weights: each has work memory of its own, and the shelf
+ * has room for that of three. Throws if a model has lost its weights.
+ */
+async function switchesOfModels(device: Device, keep: Keep, bytes: number, count: number): Promise<number[]> {
+  await using shelf = device.createShelf<DeviceArray<Float32Array>>({ budgetBytes: ROOM * WORK_BYTES })
+  const regions: Region[] = []
+  for (let model = 0; model < MODELS; model++) {
+    const region = await keep.region(`${model}`, { bytes, version: 'v1' }, filling => {
+      filling.place('weights', Float32Array, bytes / Float32Array.BYTES_PER_ELEMENT).fill(model)
+    })
+    regions.push(region)
+    const load = (pool: { allocate(size: number): { free(): void } }) => {
+      pool.allocate(WORK_BYTES).free() // stays in the pool as long as the model is awake
+      return region.array('weights', Float32Array)
+    }
+    shelf.add(region.name, { bytes: WORK_BYTES, load })
+  }
+  const times: number[] = []
+  for (let turn = 0; turn < MODELS + count; turn++) {
+    const model = turn % MODELS
+    const [last] = await shelf.use(`${model}`, weights => weights.subarray(-1).read())
+    if (last !== model) throw new Error(`model ${model} has lost its weights`)
+    if (turn >= MODELS) times.push(shelf.stats().lastSwitchMs) // the first use of each loads it
+  }
+  for (const region of regions) region.close()
+  return times
+}
+
 /** Resident bytes of a process, and its CPU time in milliseconds. */
 function usageOf(pid: number): { readonly residentBytes: number; readonly cpuMs: number } {
   const [, resident] = /^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))!
@@ -95,6 +128,8 @@ async function main(): Promise<void> {
   const [makingMs] = await timesOf(1, async () => (await keep.region('large', { bytes }, () => {})).close())
   const attaching = await timesOf(rounds, async () => (await keep.attach('large')).close())
   await keep.drop('large')
+  const switches = await switchesOfModels(device, keep, bytes / MODELS, rounds * MODELS)
+  await keep.prune({ all: true })
 
   let server = await Server.start(path, device, env)
   await server.ask()
@@ -131,6 +166,7 @@ async function main(): Promise<void> {
   const result = {
     attachMs: attaching,
     makingMs,
+    switchMs: switches,
     restartMs: restarts,
     handoverMs: handovers,
     requestMs: requests,
@@ -152,6 +188,7 @@ async function main(): Promise<void> {
   })
   console.table([
     row(`attach ${bytes / GiB} GiB`, attaching),
+    row(`switch to a model with ${bytes / MODELS / GiB} GiB of kept weights`, switches),
     row('SIGKILL of a server to its right answer', restarts),
     row('replace the keeper', handovers),
     row('request meanwhile, to the keeper and to the server', requests),
@@ -159,7 +196,11 @@ async function main(): Promise<void> {
   console.log(
     `the idle keeper: ${(idle.residentBytes / 1e6).toFixed(1)} MB resident, ${result.keeper.cpuMs} ms of CPU time in ${idleMs} ms`,
   )
-  save(values.save, 'keep', { machine, parameters: { bytes, rounds, idleMs }, ...result })
+  save(values.save, 'keep', {
+    machine,
+    parameters: { bytes, rounds, idleMs, models: MODELS, room: ROOM, workBytes: WORK_BYTES },
+    ...result,
+  })
   device.close()
 }
 
