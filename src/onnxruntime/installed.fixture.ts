@@ -13,7 +13,7 @@ export interface OnnxSession {
 }
 
 export interface OnnxRuntime {
-  readonly InferenceSession: { create(model: Uint8Array, options: object): Promise<OnnxSession> }
+  readonly InferenceSession: { create(model: Uint8Array | string, options?: object): Promise<OnnxSession> }
   readonly Tensor: new (type: 'float32', data: Float32Array, shape: readonly number[]) => OnnxTensor
 }
 

@@ -3,6 +3,7 @@
 const INT = 0
 const BYTES = 2
 const FLOAT = 1 // of TensorProto.DataType
+const EXTERNAL = 1 // of TensorProto.DataLocation
 
 function varint(value: number): number[] {
   return value < 128 ? [value] : [(value & 127) | 128, ...varint(Math.floor(value / 128))]
@@ -29,15 +30,22 @@ function node(operator: string, inputs: readonly string[], output: string): numb
   return [...inputs.flatMap(input => text(1, input)), ...text(2, output), ...text(4, operator)]
 }
 
-/** The weights: 0.5 on the diagonal, and 0 elsewhere. */
-function weights(width: number): Float32Array {
-  return Float32Array.from({ length: width * width }, (_, i) => (i % (width + 1) === 0 ? 0.5 : 0))
+/** The weights as a file: 0.5 on the diagonal, and 0 elsewhere. */
+export function smallWeights(width: number): Uint8Array {
+  const values = Float32Array.from({ length: width * width }, (_, i) => (i % (width + 1) === 0 ? 0.5 : 0))
+  return new Uint8Array(values.buffer)
 }
 
-/** The model as a file: y is x / 4 where x is positive, and 0 elsewhere. */
-export function smallModel(width: number): Uint8Array {
-  const raw = new Uint8Array(weights(width).buffer)
-  const weight = [...int(1, width), ...int(1, width), ...int(2, FLOAT), ...text(8, 'w'), ...bytes(9, raw)]
+/**
+ * The model as a file: y is x / 4 where x is positive, and 0 elsewhere. With `weightsFile` its weights lie in a file of
+ * that name.
+ */
+export function smallModel(width: number, weightsFile?: string): Uint8Array {
+  const data =
+    weightsFile === undefined
+      ? bytes(9, smallWeights(width))
+      : [...bytes(13, [...text(1, 'location'), ...text(2, weightsFile)]), ...int(14, EXTERNAL)]
+  const weight = [...int(1, width), ...int(1, width), ...int(2, FLOAT), ...text(8, 'w'), ...data]
   const graph = [
     ...bytes(1, node('MatMul', ['x', 'w'], 'a')),
     ...bytes(1, node('Relu', ['a'], 'b')),
