@@ -57,7 +57,7 @@ export async function prune({ json = false, ...options }: PruneOptions): Promise
   const bytes = regions.reduce((sum, region) => sum + region.bytes, 0)
   print(
     regions.length === 0
-      ? 'nothing was freed: regions with readers stay'
+      ? 'nothing was freed: no such region is without readers'
       : `freed ${formatBytes(bytes)}: ${names(regions)}`,
   )
 }
