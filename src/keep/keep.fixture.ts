@@ -10,9 +10,8 @@ import { openDevice } from '../core/device/open.js'
 import { Machine } from '../core/driver/simulated/machine/machine.js'
 import type { SimulatedOptions } from '../core/driver/simulated/options.js'
 import { SimulatedDriver } from '../core/driver/simulated/simulated-driver.js'
-import { KeeperClient } from '../core/keeper/client.js'
-import { LIMITS, openFiles, socketFolderOf } from '../core/keeper/keeper.fixture.js'
-import { Keeper } from '../core/keeper/keeper.js'
+import type { KeeperClient } from '../core/keeper/client.js'
+import { KeeperHere, socketFolderOf } from '../core/keeper/keeper.fixture.js'
 import { type Keep, openKeep } from './keep.js'
 import { KeepProcess } from './keep-process.fixture.js'
 import type { RegionOptions } from './options.js'
@@ -32,18 +31,14 @@ export class KeepWorld {
   private readonly devices: Device[] = []
   private readonly keeps: { close(): void }[] = []
   private readonly processes: KeepProcess[] = []
-  private keeper: Keeper
-  private running: Promise<void>
-  private readonly earlier: number
+  private readonly here: KeeperHere
 
   constructor(private readonly capacityBytes = CAPACITY) {
     this.path = this.place.path
     this.machine = join(this.place.folder, 'machine')
     mkdirSync(this.machine, { mode: 0o700 })
     this.openDevice() // a machine keeps its own files open
-    this.earlier = openFiles()
-    this.keeper = new Keeper({ path: this.path, limits: LIMITS })
-    this.running = this.keeper.run()
+    this.here = new KeeperHere(this.path)
   }
 
   openDevice(options: SimulatedOptions = {}): TestDevice {
@@ -61,7 +56,7 @@ export class KeepWorld {
   }
 
   async connect(): Promise<KeeperClient> {
-    const client = await KeeperClient.open({ path: this.path })
+    const client = await this.here.connect()
     this.keeps.push(client)
     return client
   }
@@ -83,32 +78,23 @@ export class KeepWorld {
   }
 
   check(): void {
-    this.keeper.regions.check()
+    this.here.keeper.regions.check()
   }
 
   /** Ends the keeper, and starts a new keeper. */
-  async restart(): Promise<void> {
-    this.keeper.end()
-    await this.running
-    this.keeper = new Keeper({ path: this.path, limits: LIMITS })
-    this.running = this.keeper.run()
+  restart(): Promise<void> {
+    return this.here.restart()
   }
 
   async end(): Promise<void> {
     for (const each of this.processes) await each.kill()
-    try {
-      this.check()
+    await this.here.end(async () => {
       for (const keep of this.keeps) keep.close()
       for (const device of this.devices.slice(1)) device.close()
-      const operator = await KeeperClient.open({ path: this.path })
+      const operator = await this.here.connect()
       await operator.prune({ all: true })
       assert.deepEqual(await operator.list(), [], 'without readers everything can be dropped')
-      operator.close()
-    } finally {
-      this.keeper.end()
-      await this.running
-    }
-    assert.equal(openFiles(), this.earlier, 'every descriptor should be closed')
+    })
     assert.equal(this.freeBytes, this.capacityBytes, 'all memory should come back')
     this.devices[0].close()
     this.place.remove()

@@ -18,6 +18,7 @@ import { KeeperClient } from './client.js'
 import { Keeper } from './keeper.js'
 import type { Found } from './receiving.js'
 import type { PieceOf } from './region.js'
+import type { Limits } from './state/quota.js'
 import { serviceManager } from './store/service-manager.js'
 import { StateFile } from './store/state-file.js'
 
@@ -116,6 +117,49 @@ export function contents(found: Found): string[] {
 
 export async function read(client: KeeperClient, name: string): Promise<string[]> {
   return contents(await client.find({ name, purpose: 'read', device: DEVICE }))
+}
+
+/** A keeper in this process, and its clients. At the end it asserts that every descriptor is closed. */
+export class KeeperHere {
+  keeper!: Keeper
+  private running!: Promise<void>
+  private readonly clients: KeeperClient[] = []
+  private readonly earlier = openFiles()
+
+  constructor(private readonly path: string) {
+    this.start()
+  }
+
+  async connect(timeoutMs = 60_000): Promise<KeeperClient> {
+    const client = await KeeperClient.open({ path: this.path, timeoutMs })
+    this.clients.push(client)
+    return client
+  }
+
+  /** Ends the keeper, and starts the next one. */
+  async restart(limits: Limits = LIMITS, user?: number): Promise<void> {
+    this.keeper.end()
+    await this.running
+    this.start(limits, user)
+  }
+
+  /** Ends all; `before` is called as long as the keeper answers. */
+  async end(before = async () => {}): Promise<void> {
+    try {
+      this.keeper.regions.check()
+      await before()
+    } finally {
+      for (const client of this.clients) client.close()
+      this.keeper.end()
+      await this.running
+    }
+    assert.equal(openFiles(), this.earlier, 'every descriptor should be closed')
+  }
+
+  private start(limits: Limits = LIMITS, user?: number): void {
+    this.keeper = new Keeper({ path: this.path, limits, ...(user !== undefined && { user }) })
+    this.running = this.keeper.run()
+  }
 }
 
 /** Variables and descriptors that a process gets besides the usual ones. */

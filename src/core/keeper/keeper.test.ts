@@ -3,16 +3,15 @@
 import assert from 'node:assert/strict'
 import { after, afterEach, beforeEach, describe, test } from 'node:test'
 import { Channel } from './channel.js'
-import { KeeperClient } from './client.js'
 import {
   closeAll,
   commit,
   contents,
   DEVICE,
+  KeeperHere,
   kept,
   LIMITS,
   leased,
-  openFiles,
   piecesOf,
   read,
   refused,
@@ -20,7 +19,6 @@ import {
 } from './keeper.fixture.js'
 import { Keeper } from './keeper.js'
 import type { KeepEvent } from './region.js'
-import type { Limits } from './state/quota.js'
 
 if (process.platform !== 'linux') test('a keeper', { skip: `works on Linux, not on ${process.platform}` }, () => {})
 else {
@@ -30,35 +28,13 @@ else {
   const readIt = { purpose: 'read', device: DEVICE } as const
 
   describe('a keeper in this process', () => {
-    let keeper: Keeper
-    let running: Promise<void>
-    let earlier = 0
-    const clients: KeeperClient[] = []
-    const connect = async () => {
-      const client = await KeeperClient.open({ path })
-      clients.push(client)
-      return client
-    }
-    const start = (limits: Limits = LIMITS, user?: number) => {
-      keeper = new Keeper({ path, limits, ...(user !== undefined && { user }) })
-      running = keeper.run()
-    }
-    const restart = async (limits: Limits = LIMITS, user?: number) => {
-      keeper.end()
-      await running
-      start(limits, user)
-    }
+    let here: KeeperHere
+    const connect = () => here.connect()
+    const restart = (...of: Parameters<KeeperHere['restart']>) => here.restart(...of)
     beforeEach(() => {
-      earlier = openFiles()
-      start()
+      here = new KeeperHere(path)
     })
-    afterEach(async () => {
-      keeper.regions.check()
-      for (const client of clients.splice(0)) client.close()
-      keeper.end()
-      await running
-      assert.equal(openFiles(), earlier, 'every descriptor should be closed')
-    })
+    afterEach(() => here.end())
 
     test('hands the memory of a writer to readers, with its directory, after the writer has closed it', async () => {
       const [writer, reader] = [await connect(), await connect()]
@@ -211,11 +187,10 @@ else {
     })
 
     test('has no reader whose commit was read too late', async t => {
-      const client = await KeeperClient.open({ path, timeoutMs: 200 })
-      clients.push(client)
+      const client = await here.connect(200)
       const generation = await leased(client, 'weights')
       const send = Channel.prototype.send
-      const isCommitted = () => keeper.regions.generations.get(generation)?.state === 'ready'
+      const isCommitted = () => here.keeper.regions.generations.get(generation)?.state === 'ready'
       t.mock.method(Channel.prototype, 'send', function (this: Channel, ...args: Parameters<typeof send>) {
         if (!isCommitted()) send.apply(this, args)
       })

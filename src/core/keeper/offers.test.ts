@@ -10,17 +10,15 @@ import {
   Actor,
   DEVICE,
   held,
+  KeeperHere,
   kept,
   LIMITS,
-  openFiles,
   piecesOf,
   read,
   refused,
   socketFolderOf,
   sourceOf,
 } from './keeper.fixture.js'
-import { Keeper } from './keeper.js'
-import type { Limits } from './state/quota.js'
 
 if (process.platform !== 'linux') test('offers', { skip: `need Linux, not ${process.platform}` }, () => {})
 else {
@@ -28,37 +26,15 @@ else {
   after(remove)
 
   describe('the next keeper', () => {
-    let keeper: Keeper
-    let running: Promise<void>
-    let earlier = 0
-    const clients: KeeperClient[] = []
-    const connect = async () => {
-      const client = await KeeperClient.open({ path, timeoutMs: 60_000 })
-      clients.push(client)
-      return client
-    }
-    const start = (limits: Limits = LIMITS) => {
-      keeper = new Keeper({ path, limits })
-      running = keeper.run()
-    }
-    const restart = async (limits: Limits = LIMITS) => {
-      keeper.end()
-      await running
-      start(limits)
-    }
+    let here: KeeperHere
+    const connect = () => here.connect()
+    const restart = (...of: Parameters<KeeperHere['restart']>) => here.restart(...of)
     const seen = async (client: KeeperClient) =>
       (await client.list()).map(({ name, version, state, readers }) => [name, version, state, readers.length])
     beforeEach(() => {
-      earlier = openFiles()
-      start()
+      here = new KeeperHere(path)
     })
-    afterEach(async () => {
-      keeper.regions.check()
-      for (const client of clients.splice(0)) client.close()
-      keeper.end()
-      await running
-      assert.equal(openFiles(), earlier, 'every descriptor should be closed')
-    })
+    afterEach(() => here.end())
 
     test('gets what is attached, once, without a request; the rest is lost', async () => {
       const [one, two, operator] = [await connect(), await connect(), await connect()]
@@ -69,7 +45,7 @@ else {
       two.hold(generation, source)
       await read(two, 'weights')
       await kept(one, 'unmapped', ['u'])
-      const counts = () => [...(keeper.regions.generations.get(generation)?.readers.values() ?? [])]
+      const counts = () => [...(here.keeper.regions.generations.get(generation)?.readers.values() ?? [])]
       for (let times = 0; times < 2; times++) {
         await restart()
         while (counts().reduce((sum, count) => sum + count, 0) < 3) await operator.list()
