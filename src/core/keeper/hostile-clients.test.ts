@@ -11,7 +11,7 @@ import { closeDescriptor } from '../libraries/system-calls.js'
 import { streamPair, UnixSocket } from '../libraries/unix-socket.js'
 import { KeeperClient } from './client.js'
 import { nvidiaMajors } from './descriptor-check.js'
-import { DEVICE, kept, LIMITS, leased, openFiles, read, refused, socketFolderOf } from './keeper.fixture.js'
+import { DEVICE, KeeperHere, kept, LIMITS, leased, read, refused, socketFolderOf } from './keeper.fixture.js'
 import { Keeper } from './keeper.js'
 import { REQUESTS } from './messages.js'
 import { openFiles as openFilesOf } from './open-files.js'
@@ -74,9 +74,7 @@ else {
   after(remove)
 
   describe('a keeper with hostile clients', () => {
-    let keeper: Keeper
-    let running: Promise<void>
-    let earlier: number
+    let here: KeeperHere
     const raws: Raw[] = []
     const raw = () => {
       const made = new Raw(path)
@@ -84,21 +82,16 @@ else {
       return made
     }
     beforeEach(() => {
-      earlier = openFiles()
-      keeper = new Keeper({ path, limits: LIMITS })
-      running = keeper.run()
+      here = new KeeperHere(path)
     })
-    afterEach(async () => {
-      const client = await KeeperClient.open({ path })
-      await kept(client, 'afterwards', ['works'])
-      assert.deepEqual(await read(client, 'afterwards'), ['works'])
-      client.close()
-      keeper.regions.check()
-      for (const each of raws.splice(0)) each.socket.close()
-      keeper.end()
-      await running
-      assert.equal(openFiles(), earlier, 'every descriptor should be closed')
-    })
+    afterEach(() =>
+      here.end(async () => {
+        const client = await here.connect()
+        await kept(client, 'afterwards', ['works'])
+        assert.deepEqual(await read(client, 'afterwards'), ['works'])
+        for (const each of raws.splice(0)) each.socket.close()
+      }),
+    )
 
     test(`answers or drops a client that sends random packets (KEEPER_FUZZ_SEED=${SEED})`, async () => {
       const random = new Random(SEED)
