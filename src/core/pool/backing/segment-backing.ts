@@ -1,4 +1,3 @@
-import { relaxed } from '../../order/relaxed.js'
 // Memory in segments, each one allocation of its source (segment-source.ts). Segments of the least size serve small
 // blocks; larger ones have the requested size. A segment is given back when all of it is free and no work uses it.
 
@@ -9,6 +8,7 @@ import { type Admission, isAdmitted } from '../../heap/free-run.js'
 import { State } from '../../heap/records.js'
 import type { SegregatedFit } from '../../heap/segregated-fit.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
+import { relaxed } from '../../order/relaxed.js'
 import { changePlainAccess, type PoolAccess } from '../access.js'
 import { growthStep } from '../policy.js'
 import {
