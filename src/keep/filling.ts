@@ -2,7 +2,7 @@
 // memory goes with it, and the keeper never had a half-filled region.
 
 import { formatBytes } from '../core/base/bytes.js'
-import { PoolError } from '../core/base/errors.js'
+import { KeepError, OutOfMemoryError, PoolError } from '../core/base/errors.js'
 import { showAsText } from '../core/base/readable.js'
 import { printable } from '../core/base/shown-text.js'
 import { isDriverError } from '../core/base/thrown.js'
@@ -59,18 +59,17 @@ export class Filling implements Disposable {
     return new Filling(client, name, version, generation, buffer, range, device)
   }
 
-  /** Copies `data` to an array of that name in the region. */
-  put<T extends TypedArray>(name: string, data: T): ReturnType<typeof this.arena.upload<T>> {
-    this.checkOpen('put')
-    this.directory.checkNew('put', name)
-    return this.named(name, DeviceArray.upload(this.arena, data, undefined, 'put'))
+  /** Copies `source` to an array of that name in the region. Throws KeepError 'size' if it does not fit. */
+  put<T extends TypedArray>(name: string, source: T): ReturnType<typeof this.arena.upload<T>> {
+    return this.named('put', name, () => DeviceArray.upload(this.arena, source, undefined, 'put'))
   }
 
-  /** An array of that name for `length` elements in the region, to be filled by copies or kernels. */
-  place<C extends TypedArrayConstructor>(name: string, type: C, length: number): DeviceArray<TypedArrayOf<C>> {
-    this.checkOpen('place')
-    this.directory.checkNew('place', name)
-    return this.named(name, DeviceArray.allocate(this.arena, type, length, undefined, 'place'))
+  /**
+   * An array of that name for `count` elements in the region, to be filled by copies or kernels. Throws KeepError
+   * 'size' if it does not fit.
+   */
+  place<C extends TypedArrayConstructor>(name: string, type: C, count: number): DeviceArray<TypedArrayOf<C>> {
+    return this.named('place', name, () => DeviceArray.allocate(this.arena, type, count, undefined, 'place'))
   }
 
   /** Gives the memory back, and leaves the region to the next that fills it; nothing once it is being committed. */
@@ -148,11 +147,26 @@ export class Filling implements Disposable {
     return this.buffer
   }
 
-  private named<A extends DeviceArray>(name: string, array: A): A {
+  private named<A extends DeviceArray>(call: string, name: string, make: () => A): A {
+    this.checkOpen(call)
+    this.directory.checkNew(call, name)
+    const array = this.fitting(call, name, make)
     const { type, length } = array.toJSON() as { readonly type: string; readonly length: number }
     const byteOffset = array.addressFor('put') - this.range.base
     this.directory.add({ name, type, byteOffset, length })
     return array
+  }
+
+  private fitting<A>(call: string, name: string, make: () => A): A {
+    try {
+      return make()
+    } catch (error) {
+      if (!(error instanceof OutOfMemoryError)) throw error
+      const region = `${formatBytes(this.bytes)} of region ${shownName(this.name)}`
+      throw new KeepError(`${call}: ${shownName(name)} does not fit into the ${region}; ask for more bytes`, 'size', {
+        cause: error,
+      })
+    }
   }
 }
 

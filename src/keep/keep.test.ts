@@ -3,7 +3,6 @@
 import assert from 'node:assert/strict'
 import { afterEach, beforeEach, describe, it, test } from 'node:test'
 import { KiB, MiB } from '../core/base/bytes.js'
-import type { Device } from '../core/device/device.js'
 import { openDevice } from '../core/device/open.js'
 import { STORE_PTX } from '../core/driver/store-kernel.fixture.js'
 import { refused } from '../core/keeper/keeper.fixture.js'
@@ -15,6 +14,7 @@ import {
   none,
   poolError,
   statesOf,
+  type TestDevice,
   threeWords,
   V1,
   wordsIn,
@@ -25,7 +25,7 @@ if (process.platform !== 'linux') test('kept regions', { skip: `need Linux, not 
 else {
   describe('kept regions', () => {
     let world: KeepWorld
-    let device: Device
+    let device: TestDevice
     let keep: Keep
     beforeEach(async () => {
       world = new KeepWorld()
@@ -97,6 +97,24 @@ else {
         assert.equal(world.freeBytes, CAPACITY - GRANULE)
       })
 
+      it('and not within the code that fills it', async () => {
+        const inner = () => keep.region('weights', { ...V1, version: 'v2' }, none)
+        await assert.rejects(
+          keep.region('weights', V1, async () => void (await inner())),
+          poolError(/^region: the code that runs fills 'weights' itself; use what fill gets$/),
+        )
+        const file = () => keep.file('weights', V1, none)
+        await assert.rejects(
+          keep.file('weights', V1, async () => void (await file())),
+          poolError(/^file: the code that runs fills/),
+        )
+        const made = await keep.region('weights', V1, async filling => {
+          threeWords(filling)
+          ;(await keep.region('other', V1, threeWords)).close()
+        })
+        assert.deepEqual(await wordsIn(made), [1, 2, 3])
+      })
+
       it('after a synchronous error, too', async () => {
         const failing = keep.region('weights', V1, () => {
           throw new Error('at once')
@@ -126,6 +144,37 @@ else {
         assert.equal(world.freeBytes, CAPACITY - 40 * MiB)
       })
 
+      it('on a device that other memory fills, if their writer says which may go', async () => {
+        const pool = device.createPlainPool()
+        const rest = pool.allocate(20 * MiB)
+        const large = { bytes: 25 * MiB, labels: { evictable: 'yes' } }
+        ;(await keep.region('a', { ...large, version: 'v1' }, threeWords)).close()
+        const next = { ...large, version: 'v2' }
+        await assert.rejects(keep.region('a', next, none), { name: 'OutOfMemoryError' })
+        ;(await keep.region('a', { ...next, ifFull: 'replace' }, threeWords)).close()
+        assert.deepEqual(await statesOf(keep), ['a v2 ready'])
+        await assert.rejects(keep.region('b', { ...next, ifFull: 'replace' }, none), { name: 'OutOfMemoryError' })
+        const other = await keep.region('b', { ...next, ifFull: 'evictUnused', labels: {} }, threeWords)
+        other.close()
+        await assert.rejects(keep.region('c', { ...next, ifFull: 'evictUnused' }, none), { name: 'OutOfMemoryError' })
+        assert.deepEqual(await statesOf(keep), ['b v2 ready', 'c v2 unfinished'])
+        rest.free()
+        pool.close()
+      })
+
+      it('on a device that a closed region fills until its work is complete', async () => {
+        const large = { bytes: 40 * MiB, version: 'v1' }
+        const old = await keep.region('weights', large, threeWords)
+        const stream = device.createStream()
+        const ticket = device.driver.holdOperation(stream.handle)
+        old.buffer.recordUse(stream)
+        old.close()
+        const next = keep.region('weights', { ...large, version: 'v2', ifFull: 'replace' }, threeWords)
+        while ((await keep.list()).every(({ state }) => state !== 'filling')) {}
+        device.driver.releaseThrough(stream.handle, ticket)
+        assert.deepEqual(await wordsIn(await next), [1, 2, 3])
+      })
+
       it('by kernels, too, whose work is complete before others see it', async () => {
         const late = world.openDevice({ progress: 'seeded', seed: 7 })
         const other = await world.openKeep(late)
@@ -149,7 +198,7 @@ else {
         const writer = await world.startProcess()
         const filling = assert.rejects(writer.do('hang', 'weights', 'v1', GRANULE), /ended/)
         await writer.said('filling')
-        const waiting = assert.rejects(keep.attach('weights'), refused('unfinished', /process \d+ ended before/))
+        const waiting = assert.rejects(keep.attach('weights'), refused('unfinished', /process \d+ began it, and did/))
         await keep.list()
         await writer.kill()
         await Promise.all([filling, waiting])
@@ -328,6 +377,9 @@ else {
         ],
         [() => keep.attach('a', { signal: 5 as never }), 'TypeError', /^attach: signal must be an AbortSignal/],
         [() => keep.drop(5 as never), 'TypeError', /^drop: name must be a text, not 5$/],
+        [() => keep.drop('a', { force: 1 as never }), 'TypeError', /^drop: force must be true or false, not 1$/],
+        [() => keep.prune({ all: 'x' as never }), 'TypeError', /^prune: all must be true or false, not 'x'$/],
+        [() => keep.prune({ unfinished: 1 as never }), 'TypeError', /^prune: unfinished must be true or false/],
         [() => keep.prune({ name: '' }), 'RangeError', /^prune: name must have 1 to 255 bytes, not 0$/],
         [() => keep.prune({ unusedMs: -1 }), 'RangeError', /^prune: unusedMs must be/],
         [() => keep.begin('a', {} as never), 'TypeError', /^begin: bytes must be/],
@@ -351,6 +403,9 @@ else {
       ]
       for (const [act, name, message] of wrong) await assert.rejects(act, { name, message }, `${act}`)
       assert.throws(() => keep.watch(5 as never), { name: 'TypeError', message: /^watch: listener must be a function/ })
+      const other = await world.openKeep()
+      other.close()
+      assert.throws(() => other.watch(() => {}), refused('gone', /^the keep was closed by this program/))
       const none_ = openKeep(device, { path: `${world.path}-none`, timeoutMs: 20 })
       await assert.rejects(none_, refused('gone', /^no keeper listens at .*; start one: cuda-mempool keep$/))
       assert.deepEqual(await statesOf(keep), [])

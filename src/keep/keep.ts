@@ -2,9 +2,10 @@
 // makes the memory, maps it and describes its contents; the messages are core/keeper's. docs/keep.md is for those who
 // run a server.
 
+import { AsyncLocalStorage } from 'node:async_hooks'
 import { OutOfRangeError, WrongTypeError } from '../core/base/argument-errors.js'
 import { describe, formatBytes } from '../core/base/bytes.js'
-import { KeepError, PoolError } from '../core/base/errors.js'
+import { KeepError, OutOfMemoryError, PoolError } from '../core/base/errors.js'
 import { checkOptionNames } from '../core/base/option-names.js'
 import { showAsText } from '../core/base/readable.js'
 import { Device } from '../core/device/device.js'
@@ -12,10 +13,11 @@ import { UNIT_BYTES } from '../core/heap/size-classes.js'
 import { closePieces } from '../core/keeper/attachments.js'
 import { type FindRequest, KeeperClient } from '../core/keeper/client.js'
 import type { Found } from '../core/keeper/receiving.js'
-import type { KeepEvent, KeptDevice, PruneRule, RegionInfo } from '../core/keeper/region.js'
+import { isEvictable, type KeepEvent, type KeptDevice, type PruneRule, type RegionInfo } from '../core/keeper/region.js'
 import { shownName } from '../core/keeper/state/quota.js'
 import { within } from '../core/libraries/arguments.js'
 import { MOST_DESCRIPTORS } from '../core/libraries/unix-socket.js'
+import { untilDone } from '../core/order/polling.js'
 import { signalOf } from '../core/order/wait-options.js'
 import { shareableGranule } from '../core/pool/mapped/interprocess-buffer.js'
 import { announcePool } from '../core/pool/new-pools.js'
@@ -23,6 +25,7 @@ import { Filling } from './filling.js'
 import { hostMemory, KeptFile } from './kept-file.js'
 import {
   type AttachOptions,
+  checkFlag,
   checkName,
   checkVersion,
   type KeepOptions,
@@ -30,6 +33,7 @@ import {
   readWanted,
 } from './options.js'
 import { Region } from './region.js'
+import type { RegionBuffer } from './region-buffer.js'
 
 const MOST_TIMEOUT_MS = 2 ** 31 - 1 // of setTimeout
 const INSTEAD = 'such a device can keep no memory; load it in each process'
@@ -50,6 +54,9 @@ export async function openKeep(device: Device, options: KeepOptions = {}): Promi
   return keep
 }
 
+/** What may go for a new region, and what ends the wait for it. */
+type Room = Pick<ReturnType<typeof readWanted>, 'ifFull' | 'signal'>
+
 /** A region that this process has attached or fills. */
 export interface HeldRegion {
   readonly name: string
@@ -64,6 +71,10 @@ export interface HeldRegion {
 export class Keep implements Disposable {
   private readonly regions = new Set<Region | KeptFile>()
   private readonly fillings = new Set<Filling>()
+  /** the memory of all these, also after its end until it is given back */
+  private readonly buffers = new Set<RegionBuffer>()
+  /** of the regions and files that the code that runs fills */
+  private readonly names = new AsyncLocalStorage<readonly string[]>()
   private isClosed = false
 
   /** @internal */
@@ -76,14 +87,15 @@ export class Keep implements Disposable {
   /**
    * The region of that name and version. The first process to ask for it makes its contents by `fill`, and the others
    * wait for it. If `fill` throws, nothing is kept, the next in line fills it, and the call rejects with its error.
-   * Rejects with KeepError, with OutOfMemoryError if the device has no room, and with the reason of `signal`.
+   * Rejects with KeepError, with OutOfMemoryError if the device has no room, with PoolError within a `fill` of the same
+   * name, and with the reason of `signal`, which ends the wait and not `fill`.
    */
   async region(name: string, options: RegionOptions, fill: (region: Filling) => void | Promise<void>): Promise<Region> {
     if (typeof fill !== 'function') throw new WrongTypeError(`region: fill must be a function, not ${describe(fill)}`)
     const found = await this.foundOrBegun('region', name, options)
     if (found instanceof Region) return found
     try {
-      await fill(found)
+      await this.filled(name, () => fill(found))
       return (await this.commit([found]))[0]
     } finally {
       this.forget(found)
@@ -147,15 +159,18 @@ export class Keep implements Disposable {
    * The file of that name and version, in memory of the host: for a tokenizer, or a model that another library reads.
    * The first process to ask for it writes it by `fill`, to the path that it gets; the others wait for it. If `fill`
    * throws, nothing is kept, the next in line fills it, and the call rejects with its error. Rejects with KeepError,
-   * with PoolError for an empty file, and with the reason of `signal`.
+   * with PoolError for an empty file or within a `fill` of the same name, and with the reason of `signal`, which ends
+   * the wait and not `fill`.
    */
   async file(name: string, options: RegionOptions, fill: (path: string) => void | Promise<void>): Promise<KeptFile> {
     if (typeof fill !== 'function') throw new WrongTypeError(`file: fill must be a function, not ${describe(fill)}`)
     const { bytes, ...wanted } = readWanted('file', name, options, this.device.context)
+    this.checkNotFilled('file', name)
     const found = await this.find({ ...wanted, bytes, device: hostMemory() })
     if (found.kind === 'ready') return this.remembered(KeptFile.found(this.client, name, found))
     const { version } = wanted
-    const file = await KeptFile.filled(this.client, { name, version, generation: found.generation }, fill)
+    const lease = { name, version, generation: found.generation }
+    const file = await KeptFile.filled(this.client, lease, path => this.filled(name, () => fill(path)))
     if (!this.isClosed) return this.remembered(file)
     file.close()
     throw closedMeanwhile()
@@ -173,6 +188,7 @@ export class Keep implements Disposable {
   async drop(name: string, options: { readonly force?: boolean } = {}): Promise<void> {
     checkOptionNames('drop', options, ['force'])
     checkName('drop', name)
+    checkFlag('drop: force', options.force)
     await this.client.drop(name, options)
   }
 
@@ -180,15 +196,21 @@ export class Keep implements Disposable {
   async prune(rule: PruneRule): Promise<RegionInfo[]> {
     checkOptionNames('prune', rule, ['unusedMs', 'unfinished', 'name', 'all'])
     if (rule.name !== undefined) checkName('prune', rule.name)
+    checkFlag('prune: unfinished', rule.unfinished)
+    checkFlag('prune: all', rule.all)
     if (rule.unusedMs !== undefined) within(rule.unusedMs, 0, Number.MAX_SAFE_INTEGER, 'prune: unusedMs')
     return this.client.prune(rule)
   }
 
-  /** Calls `listener` for each change of a region, until the result is disposed. An error of it is uncaught. */
+  /**
+   * Calls `listener` for each change of a region, until the result is disposed. An error of it is uncaught. Throws
+   * KeepError 'gone' after `close`.
+   */
   watch(listener: (event: KeepEvent) => void): Disposable {
     if (typeof listener !== 'function') {
       throw new WrongTypeError(`watch: listener must be a function, not ${describe(listener)}`)
     }
+    if (this.isClosed) throw closedMeanwhile()
     return this.client.watch(listener)
   }
 
@@ -240,10 +262,11 @@ export class Keep implements Disposable {
 
   private async foundOrBegun(call: string, name: string, options: RegionOptions): Promise<Region | Filling> {
     const { bytes: most, ...wanted } = readWanted(call, name, options, this.device.context)
+    this.checkNotFilled(call, name)
     const bytes = Math.ceil(most / UNIT_BYTES) * UNIT_BYTES
     const { version } = wanted
     const found = await this.find({ ...wanted, bytes, device: this.ownDevice })
-    if (found.kind === 'lease') return this.begun({ name, version, generation: found.generation }, bytes)
+    if (found.kind === 'lease') return this.begun({ name, version, generation: found.generation }, bytes, wanted)
     const region = this.attachedUnlessLost(name, found)
     if (region === null) return this.foundOrBegun(call, name, options) // the keeper has dropped it
     if (found.bytes === bytes) return region
@@ -266,19 +289,63 @@ export class Keep implements Disposable {
     throw closedMeanwhile()
   }
 
-  private begun(region: { name: string; version: string; generation: number }, bytes: number): Filling {
+  /** The memory of a leased region. */
+  private async begun(
+    lease: { readonly name: string; readonly version: string; readonly generation: number },
+    bytes: number,
+    wanted: Room,
+  ): Promise<Filling> {
     try {
-      const filling = Filling.open(this.device, this.client, region, bytes, this.granuleBytes)
-      this.fillings.add(filling)
-      return filling
+      for (;;) {
+        try {
+          const filling = Filling.open(this.device, this.client, lease, bytes, this.granuleBytes)
+          this.fillings.add(filling)
+          this.buffers.add(filling.buffer)
+          return filling
+        } catch (error) {
+          if (!(error instanceof OutOfMemoryError) || !(await this.makeRoom(lease.name, wanted))) throw error
+        }
+        if (this.isClosed) throw closedMeanwhile()
+      }
     } catch (error) {
-      this.client.abandon(region.generation).catch(() => {}) // the first error helps more
+      this.client.abandon(lease.generation).catch(() => {}) // the first error helps more
       throw error
     }
   }
 
+  /**
+   * Gives back memory of the device: of regions that this process has closed, or of one region that `ifFull` allows to
+   * drop. False if there is none.
+   */
+  private async makeRoom(name: string, { ifFull, signal }: Room): Promise<boolean> {
+    for (const buffer of this.buffers) if (buffer.allocation.closed) this.buffers.delete(buffer)
+    const leaving = [...this.buffers].filter(buffer => buffer.freed)
+    await untilDone(() => leaving.every(({ allocation }) => allocation.settle()), { signal })
+    if (leaving.length > 0) return true
+    if (ifFull === 'fail') return false
+    const { uuid } = this.ownDevice
+    const mayGo = (each: RegionInfo) => (ifFull === 'replace' ? each.name === name : isEvictable(each))
+    const [oldest] = (await this.list())
+      .filter(each => each.state === 'ready' && each.readers.length === 0 && each.device === uuid && mayGo(each))
+      .sort((a, b) => a.lastUse - b.lastUse)
+    return oldest !== undefined && (await this.client.prune({ name: oldest.name })).length > 0
+  }
+
+  /** Runs the code that fills a region. */
+  private filled(name: string, fill: () => void | Promise<void>): Promise<void> {
+    const names = [...(this.names.getStore() ?? []), name]
+    return this.names.run(names, async () => await fill())
+  }
+
+  private checkNotFilled(call: string, name: string): void {
+    if (this.names.getStore()?.includes(name) !== true) return
+    throw new PoolError(`${call}: the code that runs fills ${shownName(name)} itself; use what fill gets`)
+  }
+
   private attached(name: string, found: Extract<Found, { kind: 'ready' }>): Region {
-    return this.remembered(Region.attached(this.device, this.client, name, found, this.granuleBytes))
+    const region = Region.attached(this.device, this.client, name, found, this.granuleBytes)
+    this.buffers.add(region.buffer)
+    return this.remembered(region)
   }
 
   /** The region; null if its memory is gone, which the keeper was told. */

@@ -23,9 +23,12 @@ export interface RegionOptions extends WaitOptions {
   readonly bytes: ByteSize
   /** names the contents: another version is filled anew, while readers of the old one keep it ('') */
   readonly version?: string | undefined
-  /** for people and rules, as `{ evictable: 'yes' }` */
+  /** for people; `{ evictable: 'yes' }` lets `ifFull: 'evictUnused'` of another region drop this one */
   readonly labels?: Readonly<Record<string, string>> | undefined
-  /** if the keeper's limits have no room: refuse it, drop unused `evictable` regions, or drop its older version */
+  /**
+   * if the keeper's limits or the device have no room: refuse it ('fail'), drop the longest unused evictable regions, or
+   * drop its older version; never one with readers ('fail')
+   */
   readonly ifFull?: IfFull | undefined
 }
 
@@ -68,6 +71,12 @@ export function checkName(call: string, name: unknown): void {
 /** The same for a version. */
 export function checkVersion(call: string, version: unknown): void {
   if (version !== undefined) checkText(`${call}: version`, version, 0, MOST_NAME_BYTES)
+}
+
+/** Throws TypeError unless `value` is a flag, or left out; `what` names the call and the option. */
+export function checkFlag(what: string, value: unknown): void {
+  if (value === undefined || typeof value === 'boolean') return
+  throw new WrongTypeError(`${what} must be true or false, not ${describe(value)}`)
 }
 
 /** Throws TypeError or RangeError unless `labels` are texts that are not too long. */

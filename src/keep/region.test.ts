@@ -128,7 +128,7 @@ else {
             [() => filling.put('x', new Uint8Array(0)), 'RangeError', /^put: /],
             [() => filling.place('x', Uint8Array, 0), 'RangeError', /^place: count must be/],
             [() => filling.place('x', Array as never, 1), 'TypeError', /^place: type must be/],
-            [() => filling.place('x', Uint8Array, 5 * KiB), 'OutOfMemoryError', /./],
+            [() => filling.place('x', Uint8Array, 5 * KiB), 'KeepError', /^place: 'x' does not fit into the 4 KiB/],
           ]
           for (const [act, name, message] of wrong) assert.throws(act, { name, message }, `${act}`)
         })
@@ -163,7 +163,10 @@ else {
         const bytes = 3 * GRANULE
         const made = await keep.region('all', { bytes }, filling => {
           filling.place('all', Uint8Array, bytes).fill(6)
-          assert.throws(() => filling.place('more', Uint8Array, 1), { name: 'OutOfMemoryError' })
+          assert.throws(
+            () => filling.place('more', Uint8Array, 1),
+            refused('size', /^place: 'more' does not fit into the/),
+          )
         })
         assert.ok((await made.array('all', Uint8Array).read()).every(each => each === 6))
         await assert.rejects(

@@ -67,7 +67,7 @@ else {
         client.find({ ...wanted, purpose: 'read' }),
         refused(
           'unfinished',
-          new RegExp(`: process ${writer.process.pid} ended before its commit; fill it with region`),
+          new RegExp(`: process ${writer.process.pid} began it, and did not commit it; fill it with region`),
         ),
       )
       await client.list()

@@ -135,7 +135,7 @@ else {
       )
       await assert.rejects(client.find({ ...wanted, bytes: 101 }), refused('quota', /101 B .* a larger --max-bytes$/))
       await assert.rejects(client.find({ ...wanted, ifFull: 'evictUnused' }), refused('quota', /prune --name old/))
-      const labelled = { name: 'cache', ...fill, bytes: 30, labels: { evictable: 'true' } }
+      const labelled = { name: 'cache', ...fill, bytes: 30, labels: { evictable: 'yes' } }
       const { generation } = await client.find(labelled)
       await commit(client, generation, ['y'.repeat(30)])
       await client.release(generation)
@@ -216,7 +216,7 @@ else {
       )
       await assert.rejects(
         operator.find({ name: 'weights', ...readIt }),
-        refused('unfinished', /ended before its commit/),
+        refused('unfinished', /began it, and did not commit it/),
       )
       await operator.drop('weights')
       await assert.rejects(operator.drop('weights'), refused('absent', /keep list shows the names/))

@@ -189,7 +189,7 @@ export class Model {
     if (enough < 0) return 'refused quota'
     for (const each of mayGo.slice(0, enough)) this.remove(each)
     const number = this.next++
-    const evictable = Object.hasOwn(wanted.labels, 'evictable')
+    const evictable = wanted.labels['evictable'] === 'yes'
     const own = { number, name, version, device: device.uuid, evictable, leasedBytes: bytes, writer: client }
     this.generations.push({ ...own, state: 'filling', pieces: [], directory: null, readers: [], lastUse: this.now })
     return `lease ${number}`

@@ -119,7 +119,7 @@ class Compared {
       purpose,
       bytes: 1 + random.below(40),
       device: { uuid: random.below(8) === 0 ? 'GPU-2' : 'GPU-1', totalBytes: 1000, simulated: true },
-      labels: random.below(2) === 0 ? { evictable: '' } : {},
+      labels: random.below(2) === 0 ? { evictable: random.below(4) > 0 ? 'yes' : 'no' } : {},
       ifFull: this.any(['fail', 'evictUnused', 'replace']),
     }
     const request = this.nextRequest++

@@ -3,7 +3,7 @@
 // generations stay while they have readers. A `find` is answered as soon as the state of its name allows.
 
 import { KeepError } from '../../base/errors.js'
-import type { KeepEvent, KeptDevice, PieceOf } from '../region.js'
+import { isEvictable, type KeepEvent, type KeptDevice, type PieceOf } from '../region.js'
 import { bytesIn, type Client, type Filled, Generation, type Wanted } from './generation.js'
 import { type Limits, shownName, Usage } from './quota.js'
 import { checkFilled, nothingToDrop, notLeased, notThere, otherDevice, outOfOrder, tooManyWait } from './refusals.js'
@@ -36,8 +36,6 @@ interface Kept {
 
 /** Requests of a client that wait: each is a promise of a program. */
 export const MOST_WAITING = 1000
-/** A label with this name lets `ifFull: 'evictUnused'` drop a region. */
-const EVICTABLE = 'evictable'
 
 export class KeptRegions {
   readonly generations = new Map<number, Generation>()
@@ -382,10 +380,6 @@ export class KeptRegions {
 
 function isWanted(generation: Generation, { version }: Wanted): boolean {
   return version === undefined || generation.version === version
-}
-
-function isEvictable({ labels }: Generation): boolean {
-  return Object.hasOwn(labels, EVICTABLE) && labels[EVICTABLE] !== 'false'
 }
 
 function refused(error: KeepError): Outcome {

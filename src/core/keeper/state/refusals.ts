@@ -13,7 +13,7 @@ export function notThere({ name, version }: Wanted, ready: Generation | null, ma
     return new KeepError(`${text}; fill it with region(), or attach without a version`, 'absent')
   }
   if (mark === undefined) return new KeepError(`${shownName(name)} is not kept; fill it with region()`, 'absent')
-  const text = `${shownName(name)} is unfinished: process ${mark.writer} ended before its commit`
+  const text = `${shownName(name)} is unfinished: process ${mark.writer} began it, and did not commit it`
   return new KeepError(`${text}; fill it with region()`, 'unfinished')
 }
 
