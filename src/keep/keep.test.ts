@@ -131,7 +131,7 @@ else {
         const large = { bytes: 40 * MiB, version: 'v1' }
         ;(await keep.region('weights', large, threeWords)).close()
         const next = { ...large, version: 'v2' }
-        await assert.rejects(keep.region('weights', next, none), refused('quota', /prune --name weights$/))
+        await assert.rejects(keep.region('weights', next, none), refused('quota', /prune --name weights --socket /))
         const replaced = await keep.region('weights', { ...next, ifFull: 'replace' }, threeWords)
         assert.deepEqual(await statesOf(keep), ['weights v2 ready'])
         await assert.rejects(keep.begin('cache', { ...next, ifFull: 'evictUnused' }), refused('quota', /have readers/))

@@ -58,7 +58,7 @@ test("the folder is this user's alone", () => {
   chmodSync(runtime.folder, 0o755)
   assert.throws(() => prepareFolder(runtime.folder), {
     name: 'PoolError',
-    message: /is open to other users; remove it/,
+    message: /is open to other users; use a folder that only you can open \(mkdir -m 700\), or give the option socket$/,
   })
   chmodSync(runtime.folder, 0o700)
   asAnotherUser()

@@ -36,5 +36,6 @@ const MOST_LISTED = 8
 /** `0, 1, 2`; of more than eight the first ones, and how many others there are. */
 export function listed(items: readonly (string | number)[]): string {
   if (items.length <= MOST_LISTED) return items.join(', ')
-  return `${items.slice(0, MOST_LISTED).join(', ')} and ${items.length - MOST_LISTED} others`
+  const rest = items.length - MOST_LISTED
+  return `${items.slice(0, MOST_LISTED).join(', ')} and ${rest} ${rest === 1 ? 'other' : 'others'}`
 }

@@ -4,6 +4,7 @@
 import assert from 'node:assert/strict'
 import { after, afterEach, describe, test } from 'node:test'
 import type { KeepError } from '../base/errors.js'
+import { UnixSocket } from '../libraries/unix-socket.js'
 import { KeeperClient } from './client.js'
 import {
   Actor,
@@ -57,6 +58,9 @@ else {
       const successor = await start('successor')
       await keeper.ended
       assert.equal(keeper.process.exitCode, 0)
+      const connection = UnixSocket.connectTo(path)!
+      assert.equal(connection.peer().pid, successor.process.pid)
+      connection.close()
       assert.deepEqual(await two.list(), before)
       assert.deepEqual(await read(two, 'weights'), texts)
       await commit(one, lease, ['filled'])

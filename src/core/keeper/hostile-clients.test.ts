@@ -349,11 +349,16 @@ else {
     symlinkSync(join(folder, 'sockets'), join(folder, 'link'))
     assert.throws(
       () => new Keeper(at('keep.sock')),
-      refused('user', /open to other users; remove it, or give the option/),
+      refused('user', /open to other users; use a folder that only you can open/),
     )
     assert.throws(
       () => new Keeper({ ...at(''), path: join(folder, 'link', 'k') }),
       refused('user', /link is no folder/),
+    )
+    mkdirSync(join(folder, 'sockets', 'other.lock'))
+    assert.throws(
+      () => new Keeper({ ...at(''), path: join(folder, 'sockets', 'other') }),
+      refused('user', /^keep: cannot make the lock: EISDIR: .*; remove what lies there, or give another path$/),
     )
     assert.throws(
       () => new Keeper({ ...at(''), path: join(folder, 'sockets', 'file') }),

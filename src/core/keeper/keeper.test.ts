@@ -1,6 +1,7 @@
 // A keeper and its clients in one process: regions that are filled, waited for, attached and dropped, and refusals.
 
 import assert from 'node:assert/strict'
+import { rmSync } from 'node:fs'
 import { after, afterEach, beforeEach, describe, test } from 'node:test'
 import { Channel } from './channel.js'
 import {
@@ -124,15 +125,24 @@ else {
     test('says which regions are in the way, and the command that frees them', async () => {
       await restart({ ...LIMITS, maxBytes: 100 })
       const client = await connect()
-      await client.release(await kept(client, 'old', ['x'.repeat(60)]))
+      const old = await kept(client, 'old', ['x'.repeat(60)])
+      await client.release(old)
       const wanted = { name: 'new', version: 'v1', ...fill, bytes: 50 }
       await assert.rejects(
         client.find(wanted),
         refused(
           'quota',
-          /^'new' needs 50 B on GPU-1, where 60 B of at most 100 B are kept; without readers: 'old' \(60 B\); free with: cuda-mempool keep prune --name old$/,
+          /^'new' needs 50 B on GPU-1, where 60 B of at most 100 B are kept; without readers: 'old' \(60 B\); free with: cuda-mempool keep prune --name old --socket \S+$/,
         ),
       )
+      await client.release(await kept(client, 'small', ['z']))
+      await client.release(await kept(client, 'older', ['z'.repeat(39)]))
+      await assert.rejects(client.find({ ...wanted, bytes: 35 }), refused('quota', /free with: .* --name old --so/))
+      await read(client, 'old')
+      await client.release(old)
+      await assert.rejects(client.find({ ...wanted, bytes: 35 }), refused('quota', /free with: .* --name older --so/))
+      await assert.rejects(client.find({ ...wanted, bytes: 100 }), refused('quota', /free with: .* prune --all --so/))
+      for (const name of ['small', 'older']) await client.prune({ name })
       await assert.rejects(client.find({ ...wanted, bytes: 101 }), refused('quota', /101 B .* a larger --max-bytes$/))
       await assert.rejects(client.find({ ...wanted, ifFull: 'evictUnused' }), refused('quota', /prune --name old/))
       const labelled = { name: 'cache', ...fill, bytes: 30, labels: { evictable: 'yes' } }
@@ -201,12 +211,23 @@ else {
       assert.deepEqual((await client.list())[0].readers, [])
     })
 
+    test('says that a dropped region stays until its readers close it', async () => {
+      const [writer, reader] = [await connect(), await connect()]
+      await writer.release(await kept(writer, 'weights', ['x']))
+      await read(reader, 'weights')
+      await writer.drop('weights')
+      const fact = new RegExp(
+        `^'weights' was dropped already, and stays until process ${process.pid} closes it; .*--force`,
+      )
+      await assert.rejects(writer.drop('weights'), refused('absent', fact))
+    })
+
     test('ends a lease by force: its writer cannot commit any more', async () => {
       const [writer, operator] = [await connect(), await connect()]
       const generation = await leased(writer, 'weights')
       await assert.rejects(
         operator.drop('weights'),
-        refused('absent', /process \d+ fills it, and cuda-mempool keep drop weights --force ends that$/),
+        refused('absent', /process \d+ fills it; cuda-mempool keep drop weights --force --socket \S+ ends that$/),
       )
       await operator.drop('weights', { force: true })
       await assert.rejects(commit(writer, generation, ['x']), refused('gone', /lease was ended by force/))
@@ -319,6 +340,8 @@ else {
       )
       await restart()
       assert.deepEqual(await (await connect()).list(), [])
+      rmSync(path)
+      assert.throws(() => new Keeper({ path, limits: LIMITS }), /runs without its socket, for .* was removed; end its/)
     })
 
     test('refuses processes of other users', async () => {

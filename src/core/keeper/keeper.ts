@@ -15,7 +15,7 @@ import { openFiles } from './open-files.js'
 import { commonVersion, VERSIONS, type Versions } from './protocol.js'
 import type { KeepEvent } from './region.js'
 import { answerTo, found, offered, sealed } from './requests.js'
-import { listenAlone, listenAt } from './socket-path.js'
+import { listenAlone, listenAt, nameListener, usualSocketPath } from './socket-path.js'
 import type { Generation } from './state/generation.js'
 import { type Effects, KeptRegions, type Outcome } from './state/kept-regions.js'
 import type { Limits } from './state/quota.js'
@@ -70,7 +70,8 @@ export class Keeper {
     }
     // Numbers of later keepers are higher: no generation of another keeper is taken for one of this.
     const next = inherited?.snapshot.next ?? Math.max(Date.now(), store?.snapshot?.next ?? 0)
-    this.regions = new KeptRegions(options.limits, effects, next)
+    const socket = path === usualSocketPath() ? null : path
+    this.regions = new KeptRegions(options.limits, effects, next, Date.now, socket)
     if (inherited !== null) this.inherit(inherited)
     store?.restoreTo(this.regions)
     store?.save(this.regions, this.number)
@@ -82,6 +83,7 @@ export class Keeper {
     const inherited = await inheritedFrom(options.path)
     const keeper = new Keeper(options, inherited, manager)
     await inherited?.confirm()
+    if (inherited !== null) nameListener(inherited.place)
     return keeper
   }
 

@@ -6,7 +6,8 @@ import { LastingAnswers } from '../libraries/lasting-answers.js'
 import { listNow } from './list-now.js'
 import type { RegionInfo } from './region.js'
 import { usualSocketPath } from './socket-path.js'
-import { inShell, shownName } from './state/quota.js'
+import { pruneCommand } from './state/commands.js'
+import { shownName } from './state/quota.js'
 
 /** A keeper answers within a millisecond; on a busy machine it may have to wait until it runs. */
 const PATIENCE_MS = 200
@@ -72,8 +73,8 @@ export function unusedText(uuid: () => string): string | null {
     const [largest] = unused
     const names = listed(unused.map(({ name, bytes }) => `${shownName(name)} (${formatBytes(bytes)})`))
     const what = unused.length === 1 ? shownName(largest.name) : names
-    const socket = path === usual ? '' : ` --socket ${inShell(path)}`
-    return `${formatBytes(bytesOf(unused))} are kept as ${what}, without readers: cuda-mempool keep prune --name ${inShell(largest.name)}${socket}`
+    const command = pruneCommand(largest.name, path === usual ? null : path)
+    return `${formatBytes(bytesOf(unused))} are kept as ${what}, without readers: ${command}`
   }
   return null
 }

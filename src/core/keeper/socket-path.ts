@@ -32,7 +32,7 @@ export interface Place {
 export function listenAlone(path: string): Place {
   checkPath(path)
   const obstacle = prepareFolder(dirname(path))
-  if (obstacle !== null) throw new KeepError(`keep: ${obstacle}, or give the option --socket`, 'user')
+  if (obstacle !== null) throw new KeepError(`keep: ${obstacle}`, 'user')
   const lock = lockedPlace(path)
   try {
     const other = foreignSocket(path)
@@ -55,6 +55,11 @@ export function listenAt(descriptor: number, path: string): Place {
   return { lock: lockedPlace(path), listener: UnixSocket.listeningAt(descriptor, BACKLOG) }
 }
 
+/** From now on clients see this process as the keeper, and no longer the process that has passed the socket. */
+export function nameListener({ listener }: Place): void {
+  listener.listen(BACKLOG)
+}
+
 /** Why a client must not trust the socket at `path`; null if only this user can have made it. */
 export function untrusted(path: string): KeepError | null {
   try {
@@ -65,15 +70,31 @@ export function untrusted(path: string): KeepError | null {
   }
 }
 
-/** The lock of the place of a socket. Throws DescriptorError EADDRINUSE if another process has it. */
+/**
+ * The lock of the place of a socket. Throws DescriptorError EADDRINUSE if another process has it, and KeepError 'user' if
+ * no file for it can be made.
+ */
 function lockedPlace(path: string): number {
-  const { O_CREAT, O_RDWR, O_NOFOLLOW } = constants
-  const lock = openSync(`${path}.lock`, O_CREAT | O_RDWR | O_NOFOLLOW, 0o600)
+  const file = `${path}.lock`
+  const lock = openedLock(file)
   const system = openSystem()
   if (system.calls.flock(lock, LOCK_EX_NB) === 0) return lock
   const error = refusal(system, 'flock', path)
   closeSync(lock)
   if (error.resultName !== 'EAGAIN') throw error
-  const remedy = 'end it, or take over from it with --replace'
-  throw new DescriptorError('flock', 'EADDRINUSE', `a keeper listens at ${path} already; ${remedy}`)
+  const isReachable = !(foreignSocket(path)?.startsWith('there is no') ?? false)
+  const fact = isReachable
+    ? `a keeper listens at ${path} already; end it, or take over from it with --replace`
+    : `a keeper runs without its socket, for ${path} was removed; end its process, which fuser ${file} shows`
+  throw new DescriptorError('flock', 'EADDRINUSE', fact)
+}
+
+function openedLock(file: string): number {
+  const { O_CREAT, O_RDWR, O_NOFOLLOW } = constants
+  try {
+    return openSync(file, O_CREAT | O_RDWR | O_NOFOLLOW, 0o600)
+  } catch (error) {
+    const remedy = 'remove what lies there, or give another path'
+    throw new KeepError(`keep: cannot make the lock: ${(error as Error).message}; ${remedy}`, 'user')
+  }
 }

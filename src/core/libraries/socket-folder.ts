@@ -21,7 +21,7 @@ export function prepareFolder(folder: string): string | null {
     return `cannot make the folder ${folder} for the socket: ${(error as Error).message}; set XDG_RUNTIME_DIR`
   }
   const obstacle = foreignFolder(folder)
-  return obstacle === null ? null : `${obstacle}; remove it`
+  return obstacle === null ? null : `${obstacle}; use a folder that only you can open (mkdir -m 700)`
 }
 
 /** Why a folder cannot be trusted; null if it is this user's alone. */

@@ -96,13 +96,18 @@ export class UnixSocket {
   static listeningAt(descriptor: number, backlog: number): UnixSocket {
     const socket = UnixSocket.of(descriptor)
     socket.must('fcntl', socket.system.calls.fcntl(descriptor, F_SETFL, 'int', SOCK_NONBLOCK), 'not to wait')
-    socket.must('listen', socket.system.calls.listen(descriptor, backlog), 'again')
+    socket.listen(backlog)
     return socket
   }
 
   /** A socket that another process has opened; `path` is its file, if this process is to remove it. */
   static of(descriptor: number, path: string | null = null): UnixSocket {
     return new UnixSocket(openSystem(), descriptor, path)
+  }
+
+  /** Listens again: peers see the process that has done so last. */
+  listen(backlog: number): void {
+    this.must('listen', this.system.calls.listen(this.descriptor, backlog), 'again')
   }
 
   private static connect(path: string, address: Uint8Array, kind: number): UnixSocket | null {

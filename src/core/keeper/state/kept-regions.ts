@@ -49,8 +49,10 @@ export class KeptRegions {
     private readonly effects: Effects,
     public next: number,
     readonly now: () => number = Date.now,
+    /** the keeper's, for commands in messages, if it is not the usual one */
+    private readonly socket: string | null = null,
   ) {
-    this.usage = new Usage(limits)
+    this.usage = new Usage(limits, socket)
     this.unfinished = new Unfinished(limits.maxRegions)
   }
 
@@ -229,7 +231,8 @@ export class KeptRegions {
     const forced = force ? [...this.generations.values()].filter(each => each.name === name && each !== lease) : []
     const wasMarked = this.unfinished.forget(name)
     if (ready === null && forced.length === 0 && !wasMarked && (lease === null || !force)) {
-      throw nothingToDrop(name, lease)
+      const others = [...this.generations.values()].filter(each => each.name === name)
+      throw nothingToDrop(name, others, this.socket)
     }
     if (ready !== null) this.retire(ready)
     for (const each of forced) if (this.generations.has(each.number)) this.remove(each)

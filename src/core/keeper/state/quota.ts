@@ -5,6 +5,7 @@ import { KeepError } from '../../base/errors.js'
 import { listed } from '../../base/readable.js'
 import { printable } from '../../base/shown-text.js'
 import type { KeptDevice } from '../region.js'
+import { pruneAllCommand, pruneCommand } from './commands.js'
 import type { Generation } from './generation.js'
 
 export interface Limits {
@@ -25,7 +26,11 @@ export class Usage {
   private descriptors = 0
   private regions = 0
 
-  constructor(private readonly limits: Limits) {}
+  /** `socket` is the keeper's, for commands in messages, if it is not the usual one. */
+  constructor(
+    private readonly limits: Limits,
+    private readonly socket: string | null,
+  ) {}
 
   /** Counts a change; `bytes` are of `device`. */
   add(
@@ -74,12 +79,24 @@ export class Usage {
       this.regions >= maxRegions
         ? `${shownName(name)} is one more than the ${maxRegions} regions that may be kept`
         : `${shownName(name)} needs ${formatBytes(bytes)} on ${printable(device.uuid)}, where ${formatBytes(kept)} of at most ${formatBytes(most)} are kept`
-    return new KeepError(`${lack}; ${remedyOf(idle, this.regions >= maxRegions)}`, 'quota')
+    return new KeepError(`${lack}; ${this.remedy(bytes, device, idle)}`, 'quota')
+  }
+
+  /** The command that makes room: it drops the region that was unused longest of those that suffice, or all. */
+  private remedy(bytes: number, device: KeptDevice, idle: readonly Generation[]): string {
+    const option = this.regions >= this.limits.maxRegions ? '--max-regions' : '--max-bytes'
+    if (idle.length === 0) return `all have readers: end some, or start the keeper with a larger ${option}`
+    const enough = idle.find(each => !this.isTooMuch(bytes, device, [each]))
+    const ordered = enough === undefined ? idle : [enough, ...idle.filter(each => each !== enough)]
+    const regions = ordered.map(each => `${shownName(each.name)} (${formatBytes(each.bytes)})`)
+    const command = enough === undefined ? pruneAllCommand(this.socket) : pruneCommand(enough.name, this.socket)
+    const isLittle = this.isTooMuch(bytes, device, idle) ? `, and end some readers, or raise ${option}` : ''
+    return `without readers: ${listed(regions)}; free with: ${command}${isLittle}`
   }
 
   /** Throws unless the counts are those of `generations`. */
   check(generations: readonly Generation[]): void {
-    const [counted, own] = [new Usage(this.limits), [...this.bytes]]
+    const [counted, own] = [new Usage(this.limits, this.socket), [...this.bytes]]
     for (const each of generations) {
       counted.add(each.device, { bytes: each.bytes, descriptors: each.descriptors.length, regions: 1 })
     }
@@ -96,19 +113,7 @@ export class Usage {
   }
 }
 
-function remedyOf(idle: readonly Generation[], isCount: boolean): string {
-  const option = isCount ? '--max-regions' : '--max-bytes'
-  if (idle.length === 0) return `all have readers: end some, or start the keeper with a larger ${option}`
-  const regions = idle.map(each => `${shownName(each.name)} (${formatBytes(each.bytes)})`)
-  return `without readers: ${listed(regions)}; free with: cuda-mempool keep prune --name ${inShell(idle[0].name)}`
-}
-
 /** A name as messages show it. */
 export function shownName(name: string): string {
   return `'${printable(name)}'`
-}
-
-/** A name as a word of a shell's command. */
-export function inShell(name: string): string {
-  return /^[\w./@:-]+$/.test(name) ? name : `'${printable(name).replaceAll("'", `'\\''`)}'`
 }

@@ -2,9 +2,11 @@
 
 import { formatBytes } from '../../base/bytes.js'
 import { KeepError } from '../../base/errors.js'
+import { listed } from '../../base/readable.js'
 import type { KeptDevice, RegionInfo } from '../region.js'
+import { forceCommand } from './commands.js'
 import { bytesIn, type Filled, type Generation, type Wanted } from './generation.js'
-import { inShell, shownName } from './quota.js'
+import { shownName } from './quota.js'
 
 /** For a reader: nothing is ready that it wants, and no writer is about to make it ready. */
 export function notThere({ name, version }: Wanted, ready: Generation | null, mark: RegionInfo | undefined): KeepError {
@@ -26,12 +28,16 @@ export function tooManyWait({ name }: Wanted, most: number): KeepError {
   return new KeepError(`${shownName(name)}: ${most} requests of this process wait already; await some first`, 'quota')
 }
 
-export function nothingToDrop(name: string, lease: Generation | null): KeepError {
-  const remedy =
-    lease === null
-      ? 'cuda-mempool keep list shows the names'
-      : `process ${lease.writer.pid} fills it, and cuda-mempool keep drop ${inShell(name)} --force ends that`
-  return new KeepError(`${shownName(name)} is not kept; ${remedy}`, 'absent')
+/** For a name without a region that is ready: `others` are being filled, or dropped and still read. */
+export function nothingToDrop(name: string, others: readonly Generation[], socket: string | null): KeepError {
+  const [first] = others
+  if (first === undefined)
+    return new KeepError(`${shownName(name)} is not kept; cuda-mempool keep list shows the names`, 'absent')
+  const pids = [...new Set([...first.readers.keys()].map(({ pid }) => pid))]
+  const fact = first.isLeased
+    ? `is not kept; process ${first.writer.pid} fills it`
+    : `was dropped already, and stays until process ${listed(pids)} closes it`
+  return new KeepError(`${shownName(name)} ${fact}; ${forceCommand(name, socket)} ends that`, 'absent')
 }
 
 export function notLeased(generation: number): KeepError {

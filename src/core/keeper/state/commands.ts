@@ -1,0 +1,40 @@
+// Commands that messages recommend. They can be pasted into a shell, whatever characters a name has.
+
+import { printable } from '../../base/shown-text.js'
+
+/** The command that drops the region of a name if it has no readers; `socket` is the keeper's if it is not the usual. */
+export function pruneCommand(name: string, socket: string | null): string {
+  const option = name.startsWith('-') ? `--name=${inShell(name)}` : `--name ${inShell(name)}`
+  return `cuda-mempool keep prune ${option}${at(socket)}`
+}
+
+/** The command that drops all regions without readers. */
+export function pruneAllCommand(socket: string | null): string {
+  return `cuda-mempool keep prune --all${at(socket)}`
+}
+
+/** The command that drops the region of a name, and ends its readers and its writer. */
+export function forceCommand(name: string, socket: string | null): string {
+  const words = name.startsWith('-')
+    ? `--force${at(socket)} -- ${inShell(name)}`
+    : `${inShell(name)} --force${at(socket)}`
+  return `cuda-mempool keep drop ${words}`
+}
+
+function at(socket: string | null): string {
+  return socket === null ? '' : ` --socket ${inShell(socket)}`
+}
+
+/** A text as one word of bash or zsh. Characters that messages do not show are escaped. */
+function inShell(text: string): string {
+  if (/^[\w./@:-]+$/.test(text)) return text
+  if (printable(text) === text) return `'${text.replaceAll("'", `'\\''`)}'`
+  const escaped = [...text].map(letter =>
+    printable(letter) === letter ? letter.replace(/['\\]/, '\\$&') : code(letter),
+  )
+  return `$'${escaped.join('')}'`
+}
+
+function code(letter: string): string {
+  return `\\U${letter.codePointAt(0)!.toString(16).padStart(8, '0')}`
+}
