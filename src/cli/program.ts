@@ -213,8 +213,9 @@ const SOCKET_HELP = "the keeper's socket; default in the folder of this user's s
 const keep = program
   .command('keep')
   .description('keep device memory when its process ends: run the keeper, or list and free what one keeps')
-  .action(async (options: Record<string, string | boolean>) => {
-    process.exitCode = await (await import('./keep/run-keeper.js')).runKeeper(keeperOptions(options))
+  .action(async (_: object, command: Command) => {
+    const options = keeperOptions(command.optsWithGlobals())
+    process.exitCode = await (await import('./keep/run-keeper.js')).runKeeper(options)
   })
 for (const [name, { value, about }] of Object.entries(KEEPER_OPTIONS)) {
   keep.option(value === null ? `--${name}` : `--${name} <${value}>`, about)

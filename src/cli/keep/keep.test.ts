@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chmodSync, existsSync, mkdtempSync, rmSync } from 'node:fs'
+import { chmodSync, closeSync, existsSync, mkdtempSync, openSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
@@ -18,7 +18,14 @@ const DEVICE = { uuid: 'GPU-1', totalBytes: 2 ** 37, simulated: true }
 
 describe('the words that run a keeper', () => {
   test('are recognised without the other commands', () => {
-    const usual = { socket: null, maxBytes: null, maxRegions: 10_000, maxDescriptors: null, replace: false }
+    const usual = {
+      socket: null,
+      maxBytes: null,
+      maxRegions: 10_000,
+      maxDescriptors: null,
+      replace: false,
+      quiet: false,
+    }
     assert.deepEqual(keeperOptionsOf(['keep']), usual)
     const words = [
       'keep',
@@ -37,6 +44,7 @@ describe('the words that run a keeper', () => {
       maxRegions: 5,
       maxDescriptors: 7,
       replace: true,
+      quiet: false,
     })
   })
 
@@ -57,6 +65,11 @@ describe('the words that run a keeper', () => {
       refused(['keep', '--max-bytes', 'many']),
       /--max-bytes: 'many' is not a size; write bytes, or like 64KiB/,
     )
+    assert.match(refused(['keep', '--max-bytes', '0']), /--max-bytes must be at least 1 byte, not '0'/)
+    assert.match(refused(['keep', '--socket', '']), /--socket must name a file/)
+    assert.match(refused(['keep', 'list', '--socket', '']), /--socket must name a file/)
+    assert.match(refused(['keep', 'drop', '']), /drop: name must have 1 to 255 bytes, not 0/)
+    assert.match(refused(['keep', 'prune', '--name', '']), /prune: name must have 1 to 255 bytes, not 0/)
     assert.match(refused(['keep', '--max-regions', '0']), /--max-regions must be a whole number from 1 to \d+, not '0'/)
     assert.match(
       refused(['keep', '--max-descriptors', '999999']),
@@ -122,6 +135,28 @@ describe('cuda-mempool keep', {
     assert.equal(printed(['keep', 'drop', '--force', 'weights', ...at]), 'dropped weights\n')
     assert.equal(printed(['keep', 'list', ...at]), 'nothing is kept\n')
     assert.match(refused(['keep', 'drop', 'weights', ...at]), /'weights' is not kept; cuda-mempool keep list shows/)
+  })
+
+  test('serves on with a full disk under its output, ends by a signal, and prints nothing with --quiet', async () => {
+    const path = join(folder, 'unread.sock')
+    const full = openSync('/dev/full', 'w')
+    const unread = spawn(process.execPath, [MAIN, 'keep', '--socket', path], { stdio: ['ignore', full, 'inherit'] })
+    closeSync(full)
+    const client = await KeeperClient.open({ path, timeoutMs: 60_000 })
+    assert.deepEqual(await client.list(), [])
+    client.close()
+    unread.kill('SIGTERM')
+    assert.deepEqual(await once(unread, 'exit'), [0, null])
+
+    const words = [MAIN, '--quiet', 'keep', '--socket', path]
+    const quiet = spawn(process.execPath, words, { stdio: ['ignore', 'pipe', 'inherit'] })
+    let text = ''
+    quiet.stdout.on('data', chunk => {
+      text += chunk
+    })
+    ;(await KeeperClient.open({ path, timeoutMs: 60_000 })).close()
+    quiet.kill('SIGTERM')
+    assert.deepEqual([...(await once(quiet, 'close')), text], [0, null, ''])
   })
 
   test('gets its regions back from a service manager, which alone replaces it', async () => {

@@ -24,6 +24,8 @@ export interface RunOptions {
   /** null: the usual number, or fewer if the system allows no more */
   readonly maxDescriptors: number | null
   readonly replace: boolean
+  /** prints nothing but errors */
+  readonly quiet: boolean
 }
 
 const USUAL_REGIONS = 10_000
@@ -49,21 +51,26 @@ export function keeperOptionsOf(words: readonly string[]): RunOptions | null {
 export function keeperOptions(given: Readonly<Record<string, string | boolean | undefined>>): RunOptions {
   const text = (name: string) => (typeof given[name] === 'string' ? given[name] : null)
   const size = text('maxBytes')
+  if (text('socket') === '') throw new OutOfRangeError('--socket must name a file')
   return {
     socket: text('socket'),
     maxBytes: size === null ? null : bytesOf('--max-bytes', size),
     maxRegions: countOf('--max-regions', text('maxRegions')) ?? USUAL_REGIONS,
     maxDescriptors: countOf('--max-descriptors', text('maxDescriptors')),
     replace: given['replace'] === true,
+    quiet: given['quiet'] === true,
   }
 }
 
 function bytesOf(option: string, text: string): number {
+  let bytes: number
   try {
-    return parseBytes(text)
+    bytes = parseBytes(text)
   } catch (error) {
     throw new OutOfRangeError(`${option}: ${(error as Error).message}`)
   }
+  if (bytes >= 1) return bytes
+  throw new OutOfRangeError(`${option} must be at least 1 byte, not '${text}'`)
 }
 
 function camel(name: string): string {

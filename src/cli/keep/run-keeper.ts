@@ -27,7 +27,7 @@ function descriptorsFor(wanted: number | null, room: number): number {
 }
 
 /** Serves until SIGINT, SIGTERM or SIGHUP. Returns the exit status; with status 2 it has printed why. */
-export async function runKeeper({ socket, replace, ...limits }: RunOptions): Promise<number> {
+export async function runKeeper({ socket, replace, quiet, ...limits }: RunOptions): Promise<number> {
   const path = socket ?? usualSocketPath()
   try {
     const manager = serviceManager()
@@ -38,8 +38,11 @@ export async function runKeeper({ socket, replace, ...limits }: RunOptions): Pro
     const keeper = replace ? await Keeper.takeOver(options, manager) : new Keeper(options, null, manager)
     const end = () => keeper.end()
     process.on('SIGINT', end).on('SIGTERM', end).on('SIGHUP', end)
-    process.stdout.write(`keeps device memory; listens at ${printable(path)}\n`)
+    process.on('exit', end) // the end of the process waits for the thread that waits, also after an error
+    process.stdout.on('error', () => {}) // a log that is full or gone ends no keeper
+    if (!quiet) process.stdout.write(`keeps device memory; listens at ${printable(path)}\n`)
     await keeper.run()
+    process.off('exit', end)
     return 0
   } catch (error) {
     if (!EXPECTED.some(kind => error instanceof kind)) throw error
