@@ -407,7 +407,10 @@ else {
       other.close()
       assert.throws(() => other.watch(() => {}), refused('gone', /^the keep was closed by this program/))
       const none_ = openKeep(device, { path: `${world.path}-none`, timeoutMs: 20 })
-      await assert.rejects(none_, refused('gone', /^no keeper listens at .*; start one: cuda-mempool keep$/))
+      await assert.rejects(
+        none_,
+        refused('gone', /^no keeper listens at .*; start one: cuda-mempool keep --socket \S+$/),
+      )
       assert.deepEqual(await statesOf(keep), [])
     })
   })

@@ -3,7 +3,10 @@
 
 import { setTimeout as pause } from 'node:timers/promises'
 import { KeepError } from '../base/errors.js'
+import { printable } from '../base/shown-text.js'
 import { Connection, KeeperGone } from './connection.js'
+import { usualSocketPath } from './socket-path.js'
+import { startCommand } from './state/commands.js'
 
 const FIRST_PAUSE_MS = 10
 const LONGEST_PAUSE_MS = 1000
@@ -120,7 +123,8 @@ function orAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Pro
 }
 
 function noKeeper(path: string): KeepError {
-  return new KeepError(`no keeper listens at ${path}; start one: cuda-mempool keep`, 'gone')
+  const command = startCommand(path === usualSocketPath() ? null : path)
+  return new KeepError(`no keeper listens at ${printable(path)}; start one: ${command}`, 'gone')
 }
 
 function closed(): KeepError {

@@ -2,7 +2,12 @@
 
 import { printable } from '../../base/shown-text.js'
 
-/** The command that drops the region of a name if it has no readers; `socket` is the keeper's if it is not the usual. */
+/** The command that starts a keeper; `socket` is where, if it is not the usual place. */
+export function startCommand(socket: string | null): string {
+  return `cuda-mempool keep${at(socket)}`
+}
+
+/** The command that drops the region of a name if it has no readers. */
 export function pruneCommand(name: string, socket: string | null): string {
   const option = name.startsWith('-') ? `--name=${inShell(name)}` : `--name ${inShell(name)}`
   return `cuda-mempool keep prune ${option}${at(socket)}`

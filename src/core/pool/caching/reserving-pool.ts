@@ -109,7 +109,7 @@ export abstract class ReservingPool extends ClosablePool {
    * The most that the pool may reserve, in bytes; Infinity without a limit. It can be set at any time, like the
    * option of `createPool`, and holds for all threads of the pool at once. Below what is reserved, idle memory goes
    * back to the device at once. Memory in use stays, and the pool does not grow before it has fallen below the limit.
-   * Throws like `createPool` for a bad value, and PoolError for a closed pool.
+   * Throws like `createPool` for a bad value, and PoolError for a closed pool and for the pool of a shelf's model.
    */
   get maxPoolBytes(): number {
     return this.limit
@@ -118,6 +118,10 @@ export abstract class ReservingPool extends ClosablePool {
   /** Changes the limit. */
   set maxPoolBytes(limit: ByteSize) {
     this.checkOpen('maxPoolBytes')
+    if (this.model !== null) {
+      const fact = `the pool belongs to model ${this.model} of a shelf, whose budget counts its bytes`
+      throw new PoolError(`maxPoolBytes: ${fact}; add the model with more bytes`)
+    }
     this.setLimit(limitOf(limit, 'maxPoolBytes', this.context))
   }
 
@@ -139,6 +143,12 @@ export abstract class ReservingPool extends ClosablePool {
 
   /** Asserts that heaps, caches, backing and counters agree; walks the whole pool, which no call may be changing. */
   abstract check(): void
+
+  /**
+   * the model of a shelf that the pool belongs to, as messages show it; its limit is fixed
+   * @internal
+   */
+  model: string | null = null
 
   protected abstract get reservedBytes(): number
   /** the option `maxPoolBytes`, or what it was set to since */
@@ -198,6 +208,7 @@ export abstract class ReservingPool extends ClosablePool {
       deviceTotalBytes: totalBytes,
       config: this.config,
       labels: this.liveLabels(),
+      model: this.model,
     }
   }
 }

@@ -33,6 +33,8 @@ export interface Shortage extends HeapShortage {
   readonly config: Pick<PoolConfig, 'leaveFreeBytes' | 'crossStreamReuse'>
   /** the live buffers with a label, by label, most bytes first */
   readonly labels?: readonly LiveGroup[]
+  /** the model of a shelf that the pool belongs to; null for other pools */
+  readonly model: string | null
 }
 
 /** The error for a failed request: the numbers, and the remedy. */
@@ -88,9 +90,14 @@ function remedyFor(shortage: Shortage, heldElsewhereBytes: number): [Remedy, str
     largestFreeBytes,
     config,
     backing,
+    model,
   } = shortage
   const { leaveFreeBytes, crossStreamReuse } = config
   const wholeSteps = (most: number) => Math.floor(most / backing.granuleBytes) * backing.granuleBytes
+  const raised = (more: number, limit: number, note = '') =>
+    model === null
+      ? `raise maxPoolBytes by at least ${formatBytesUp(more)}${note}${raiseTo(limit)}`
+      : `add model ${model} to its shelf with at least ${formatBytesUp(more)} more`
   const isTooLarge = -wholeSteps(-bytes) > stats.maxPoolBytes
   if (backing.kind === 'virtual' || backing.kind === 'segments') {
     const tooMuch = beyondDevice(stats.liveBytes, bytes, deviceTotalBytes)
@@ -102,8 +109,7 @@ function remedyFor(shortage: Shortage, heldElsewhereBytes: number): [Remedy, str
     const surely = stats.reservedBytes - wholeSteps(-bytes) - stats.maxPoolBytes
     const orMore = surely > missing ? ` (${formatBytesUp(surely)} if no idle piece fits)` : ''
     const orFree = missing <= stats.liveBytes ? ' or free that much' : ''
-    const call = raiseTo(stats.maxPoolBytes + Math.max(missing, surely))
-    const raise = `raise maxPoolBytes by at least ${formatBytesUp(missing)}${orMore}${orFree}${call}`
+    const raise = raised(missing, stats.maxPoolBytes + Math.max(missing, surely), `${orMore}${orFree}`)
     return isTooLarge ? ['askForLess', `ask for less, or ${raise}`] : ['raiseLimit', raise]
   }
   const idleBytes = stats.reservedBytes - stats.liveBytes
@@ -136,7 +142,7 @@ function remedyFor(shortage: Shortage, heldElsewhereBytes: number): [Remedy, str
   const enoughBytes = stats.reservedBytes + neededBytes
   const slack =
     spareBytes > growthBytes
-      ? `raise maxPoolBytes by at least ${formatBytesUp(enoughBytes - stats.maxPoolBytes)}${raiseTo(enoughBytes)}`
+      ? raised(enoughBytes - stats.maxPoolBytes, enoughBytes)
       : `leave that much of the device free`
   const virtual = backing.kind === 'segments' ? ", or use backing 'virtual'" : ''
   return ['joinPieces', `${idle}: free what lies between them, or ${slack}${virtual}`]

@@ -1,6 +1,7 @@
 // One model of a shelf, and its memory: a caching pool, made at the first use. While the model is awake, the pool has
 // all bytes of the model, so no use of it can fail because another program takes memory.
 
+import { describe } from '../../base/bytes.js'
 import { isDriverError } from '../../base/thrown.js'
 import type { SpareHandles } from '../backing/pieces/spare-handles.js'
 import type { CachingPool } from '../caching/caching-pool.js'
@@ -90,6 +91,7 @@ export class ShelvedModel<M> {
   private makeMemory(makePool: (maxPoolBytes: number) => CachingPool): void {
     this.drop()
     this.pool = makePool(this.bytes)
+    this.pool.model = describe(this.name)
     this.state = 'loading'
     try {
       this.pool.reserve(this.bytes)

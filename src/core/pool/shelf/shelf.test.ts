@@ -3,6 +3,7 @@ import { describe, it } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
 import { GiB, MiB } from '../../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
+import type { CachingPool } from '../caching/caching-pool.js'
 import { TestDevice } from '../pool.fixture.js'
 import {
   addModels,
@@ -86,6 +87,26 @@ describe('a shelf', () => {
       })
       neighbour.giveBack()
     }
+    await shelf.close()
+  })
+
+  it('keeps each model to its bytes, and says how to give it more', async () => {
+    const device = new TestDevice()
+    const shelf = new Shelf<CachingPool>(device, { budgetBytes: 2 * MODEL_BYTES })
+    shelf.add('small\n', { bytes: MODEL_BYTES, load: pool => pool })
+    await shelf.use('small\n', pool => {
+      assert.throws(() => pool.allocate(2 * MODEL_BYTES), {
+        name: 'OutOfMemoryError',
+        message: /; ask for less, or add model 'small\?' to its shelf with at least 4 MiB more$/,
+      })
+      const raise = () => {
+        pool.maxPoolBytes = 2 * MODEL_BYTES
+      }
+      assert.throws(raise, {
+        name: 'PoolError',
+        message: /^maxPoolBytes: the pool belongs to model 'small\?' of a shelf, .*; add the model with more bytes$/,
+      })
+    })
     await shelf.close()
   })
 
@@ -392,7 +413,7 @@ describe('errors of a shelf', () => {
     }
     await assert.rejects(
       shelf.use('b', () => {}),
-      /RangeError.*: use: no model 'b': the models are a/,
+      /RangeError.*: use: no model 'b': the models are 'a'/,
     )
     await assert.rejects(shelf.use('a', bad(1)), /use: work must be a function/)
     await assert.rejects(

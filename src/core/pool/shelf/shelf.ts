@@ -86,13 +86,14 @@ export class Shelf<M = unknown> implements Disposable, AsyncDisposable {
     this.checkOpen('add')
     if (typeof name !== 'string') throw new WrongTypeError(`add: name must be a text, not ${describe(name)}`)
     const { bytes, load, unchanged } = readModelOptions(options, this.device)
-    if (this.byName.has(name)) throw new PoolError(`add: the shelf has a model '${name}' already; remove it first`)
+    if (this.byName.has(name))
+      throw new PoolError(`add: the shelf has a model ${describe(name)} already; remove it first`)
     const { context } = this.device.clocks
     const granule = context.activate().cuMemGetAllocationGranularity(context.device)
     const wholeBytes = Math.ceil(bytes / granule) * granule
     if (wholeBytes > this.budgetBytes) {
       throw new OutOfRangeError(
-        `add: bytes of model '${name}' (${formatBytes(wholeBytes)}) exceed budgetBytes (${formatBytes(this.budgetBytes)}); raise that`,
+        `add: bytes of model ${describe(name)} (${formatBytes(wholeBytes)}) exceed budgetBytes (${formatBytes(this.budgetBytes)}); raise that`,
       )
     }
     const model = new ShelvedModel(name, wholeBytes, load, unchanged)
@@ -122,7 +123,7 @@ export class Shelf<M = unknown> implements Disposable, AsyncDisposable {
     const outer = turns.scope?.model
     if (outer !== undefined && (outer !== model || !model.isReady)) {
       throw new PoolError(
-        `use: '${name}' is asked for within a use of '${outer.name}', and each could wait for the other; end that use first`,
+        `use: ${describe(name)} is asked for within a use of ${describe(outer.name)}, and each could wait for the other; end that use first`,
         'ERR_POOL_IN_USE',
       )
     }
@@ -148,7 +149,7 @@ export class Shelf<M = unknown> implements Disposable, AsyncDisposable {
     const model = this.modelOf('remove', name)
     if (turns.scope?.model === model) throw withinUse('remove')
     this.byName.delete(name)
-    turns.refuse(new PoolError(`use: model '${name}' was removed from the shelf`, 'ERR_POOL_CLOSED'), model)
+    turns.refuse(new PoolError(`use: model ${describe(name)} was removed from the shelf`, 'ERR_POOL_CLOSED'), model)
     while (turns.isBusy(model)) await turns.untilChange()
     model.close()
     turns.models.delete(model)
@@ -265,7 +266,7 @@ export class Shelf<M = unknown> implements Disposable, AsyncDisposable {
     const model = this.byName.get(name)
     if (model !== undefined) return model
     const names = [...this.byName.keys()]
-    const shelf = names.length === 0 ? 'the shelf is empty' : `the models are ${listed(names)}`
+    const shelf = names.length === 0 ? 'the shelf is empty' : `the models are ${listed(names.map(describe))}`
     throw new OutOfRangeError(`${call}: no model ${describe(name)}: ${shelf}${didYouMean(String(name), names)}`)
   }
 }
