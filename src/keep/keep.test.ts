@@ -243,7 +243,7 @@ else {
         await keep.region('weights', V1, threeWords)
         const elsewhere = openDevice('simulated')
         const foreign = await openKeep(elsewhere, { path: world.path })
-        await assert.rejects(foreign.attach('weights'), refused('device', /use another name for each device$/))
+        await assert.rejects(foreign.attach('weights'), refused('device', /use another name for each device, or free it: cuda-mempool keep prune --name weights --socket /))
         await assert.rejects(foreign.region('weights', V1, none), refused('device', /^'weights' lies on /))
         foreign.close()
         elsewhere.close()

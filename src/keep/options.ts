@@ -13,7 +13,7 @@ import { signalOf, type WaitOptions } from '../core/order/wait-options.js'
 export interface KeepOptions extends WaitOptions {
   /** the keeper's socket (that of this user's keeper) */
   readonly path?: string | undefined
-  /** how long calls wait for a keeper that is away, in milliseconds (10,000) */
+  /** how long calls wait for a keeper that is away, in milliseconds; `openKeep` waits only if this is given (10,000) */
   readonly timeoutMs?: number | undefined
 }
 
@@ -26,8 +26,8 @@ export interface RegionOptions extends WaitOptions {
   /** for people; `{ evictable: 'yes' }` lets `ifFull: 'evictUnused'` of another region drop this one */
   readonly labels?: Readonly<Record<string, string>> | undefined
   /**
-   * if the keeper's limits or the device have no room: refuse it ('fail'), drop the longest unused evictable regions, or
-   * drop its older version; never one with readers ('fail')
+   * if the keeper's limits or the device have no room: refuse the region, drop evictable regions, the longest unused
+   * first, or drop its older version; regions with readers stay ('fail')
    */
   readonly ifFull?: IfFull | undefined
 }

@@ -24,7 +24,7 @@ export interface RunOptions {
   /** null: the usual number, or fewer if the system allows no more */
   readonly maxDescriptors: number | null
   readonly replace: boolean
-  /** prints nothing but errors */
+  /** whether it prints errors only */
   readonly quiet: boolean
 }
 

@@ -172,7 +172,7 @@ else {
       const device = { ...DEVICE, uuid: 'GPU-2' }
       await assert.rejects(
         client.find({ name: 'weights', ...fill, device }),
-        refused('device', /^'weights' lies on 'GPU-1', not on 'GPU-2'; use another name for each device$/),
+        refused('device', /^'weights' lies on 'GPU-1', not on 'GPU-2'; use another name for each device, or free it: cuda-mempool keep prune --name weights --socket /),
       )
     })
 

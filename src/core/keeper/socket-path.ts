@@ -71,8 +71,8 @@ export function untrusted(path: string): KeepError | null {
 }
 
 /**
- * The lock of the place of a socket. Throws DescriptorError EADDRINUSE if another process has it, and KeepError 'user' if
- * no file for it can be made.
+ * The lock of the place of a socket. Throws DescriptorError EADDRINUSE if another process has it, and KeepError 'user'
+ * if no file for it can be made.
  */
 function lockedPlace(path: string): number {
   const file = `${path}.lock`

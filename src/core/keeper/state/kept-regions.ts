@@ -174,7 +174,7 @@ export class KeptRegions {
   checkOffer({ name, device, bytes, descriptors }: Generation): void {
     const { ready = null, lease = null } = this.names.get(name) ?? {}
     const home = ready ?? lease
-    if (home !== null && home.device.uuid !== device.uuid) throw otherDevice(home, device)
+    if (home !== null && home.device.uuid !== device.uuid) throw otherDevice(home, device, this.socket)
     if (this.usage.isTooMuch(bytes, device)) throw this.usage.refusal(name, bytes, device, this.idleOn(device))
     this.usage.checkPieces(name, device, 0, descriptors.length)
   }
@@ -255,7 +255,8 @@ export class KeptRegions {
   private outcomeOf(kept: Kept, client: Client, wanted: Wanted): Outcome | null {
     const { ready, lease } = kept
     const home = ready ?? lease
-    if (home !== null && home.device.uuid !== wanted.device.uuid) return refused(otherDevice(home, wanted.device))
+    if (home !== null && home.device.uuid !== wanted.device.uuid)
+      return refused(otherDevice(home, wanted.device, this.socket))
     if (ready !== null && isWanted(ready, wanted)) {
       this.attach(ready, client)
       return { kind: 'ready', generation: ready }

@@ -4,7 +4,7 @@ import { formatBytes } from '../../base/bytes.js'
 import { KeepError } from '../../base/errors.js'
 import { listed } from '../../base/readable.js'
 import type { KeptDevice, RegionInfo } from '../region.js'
-import { forceCommand } from './commands.js'
+import { forceCommand, pruneCommand } from './commands.js'
 import { bytesIn, type Filled, type Generation, type Wanted } from './generation.js'
 import { shownName } from './quota.js'
 
@@ -19,9 +19,10 @@ export function notThere({ name, version }: Wanted, ready: Generation | null, ma
   return new KeepError(`${text}; fill it with region()`, 'unfinished')
 }
 
-export function otherDevice({ name, device }: Generation, wanted: KeptDevice): KeepError {
+export function otherDevice({ name, device }: Generation, wanted: KeptDevice, socket: string | null): KeepError {
   const places = `lies on ${shownName(device.uuid)}, not on ${shownName(wanted.uuid)}`
-  return new KeepError(`${shownName(name)} ${places}; use another name for each device`, 'device')
+  const remedy = `use another name for each device, or free it: ${pruneCommand(name, socket)}`
+  return new KeepError(`${shownName(name)} ${places}; ${remedy}`, 'device')
 }
 
 export function tooManyWait({ name }: Wanted, most: number): KeepError {
