@@ -108,11 +108,16 @@ else {
           keep.file('weights', V1, async () => void (await file())),
           poolError(/^file: the code that runs fills/),
         )
+        let later: Promise<unknown> | undefined
+        const over = gate()
         const made = await keep.region('weights', V1, async filling => {
           threeWords(filling)
+          later = over.opened.then(() => keep.region('weights', V1, none))
           ;(await keep.region('other', V1, threeWords)).close()
         })
         assert.deepEqual(await wordsIn(made), [1, 2, 3])
+        over.open()
+        await later
       })
 
       it('after a synchronous error, too', async () => {
@@ -243,7 +248,13 @@ else {
         await keep.region('weights', V1, threeWords)
         const elsewhere = openDevice('simulated')
         const foreign = await openKeep(elsewhere, { path: world.path })
-        await assert.rejects(foreign.attach('weights'), refused('device', /use another name for each device, or free it: cuda-mempool keep prune --name weights --socket /))
+        await assert.rejects(
+          foreign.attach('weights'),
+          refused(
+            'device',
+            /use another name for each device, or free it: cuda-mempool keep prune --name weights --socket /,
+          ),
+        )
         await assert.rejects(foreign.region('weights', V1, none), refused('device', /^'weights' lies on /))
         foreign.close()
         elsewhere.close()

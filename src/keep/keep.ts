@@ -57,6 +57,13 @@ export async function openKeep(device: Device, options: KeepOptions = {}): Promi
 /** What may go for a new region, and what ends the wait for it. */
 type Room = Pick<ReturnType<typeof readWanted>, 'ifFull' | 'signal'>
 
+/** The code that fills a region or file; it may fill others within. */
+interface Scope {
+  readonly name: string
+  readonly outer: Scope | undefined
+  isOver: boolean
+}
+
 /** A region that this process has attached or fills. */
 export interface HeldRegion {
   readonly name: string
@@ -73,8 +80,8 @@ export class Keep implements Disposable {
   private readonly fillings = new Set<Filling>()
   /** the memory of all these, also after its end until it is given back */
   private readonly buffers = new Set<RegionBuffer>()
-  /** of the regions and files that the code that runs fills */
-  private readonly names = new AsyncLocalStorage<readonly string[]>()
+  /** what the code that runs fills */
+  private readonly scopes = new AsyncLocalStorage<Scope>()
   private isClosed = false
 
   /** @internal */
@@ -331,15 +338,21 @@ export class Keep implements Disposable {
     return oldest !== undefined && (await this.client.prune({ name: oldest.name })).length > 0
   }
 
-  /** Runs the code that fills a region. */
-  private filled(name: string, fill: () => void | Promise<void>): Promise<void> {
-    const names = [...(this.names.getStore() ?? []), name]
-    return this.names.run(names, async () => await fill())
+  /** Runs the code that fills a region or file. */
+  private async filled(name: string, fill: () => void | Promise<void>): Promise<void> {
+    const scope = { name, outer: this.scopes.getStore(), isOver: false }
+    try {
+      await this.scopes.run(scope, async () => await fill())
+    } finally {
+      scope.isOver = true
+    }
   }
 
   private checkNotFilled(call: string, name: string): void {
-    if (this.names.getStore()?.includes(name) !== true) return
-    throw new PoolError(`${call}: the code that runs fills ${shownName(name)} itself; use what fill gets`)
+    for (let scope = this.scopes.getStore(); scope !== undefined; scope = scope.outer) {
+      if (scope.name !== name || scope.isOver) continue
+      throw new PoolError(`${call}: the code that runs fills ${shownName(name)} itself; use what fill gets`)
+    }
   }
 
   private attached(name: string, found: Extract<Found, { kind: 'ready' }>): Region {

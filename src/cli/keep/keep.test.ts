@@ -68,8 +68,8 @@ describe('the words that run a keeper', () => {
     assert.match(refused(['keep', '--max-bytes', '0']), /--max-bytes must be at least 1 byte, not '0'/)
     assert.match(refused(['keep', '--socket', '']), /--socket must name a file/)
     assert.match(refused(['keep', 'list', '--socket', '']), /--socket must name a file/)
-    assert.match(refused(['keep', 'drop', '']), /drop: name must have 1 to 255 bytes, not 0/)
-    assert.match(refused(['keep', 'prune', '--name', '']), /prune: name must have 1 to 255 bytes, not 0/)
+    assert.match(refused(['keep', 'drop', '']), /drop: the name of a region is empty/)
+    assert.match(refused(['keep', 'prune', '--name', '']), /prune: --name must name a region/)
     assert.match(refused(['keep', '--max-regions', '0']), /--max-regions must be a whole number from 1 to \d+, not '0'/)
     assert.match(
       refused(['keep', '--max-descriptors', '999999']),

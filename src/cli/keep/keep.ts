@@ -5,7 +5,6 @@ import { printable } from '../../core/base/shown-text.js'
 import { KeeperClient } from '../../core/keeper/client.js'
 import { keptMemory } from '../../core/keeper/kept-memory.js'
 import type { RegionInfo } from '../../core/keeper/region.js'
-import { checkName } from '../../keep/options.js'
 import { unusedLine } from '../../recordings/report/device-text.js'
 import { formatTime, TIME_UNITS } from '../../recordings/report/number-format.js'
 import { type Column, rightColumn, tableText } from '../../recordings/report/table.js'
@@ -47,7 +46,7 @@ export async function prune({ json = false, ...options }: PruneOptions): Promise
   const { unused, unfinished, name, all } = options
   if (unused === undefined && unfinished === undefined && name === undefined && all === undefined)
     throw new UsageError('prune: say what to free: --unused 1h, --unfinished, --name NAME or --all')
-  if (name !== undefined) checkName('prune', name)
+  if (name === '') throw new UsageError('prune: --name must name a region')
   const rule = {
     ...(unused !== undefined && { unusedMs: timeOf(unused) }),
     ...(unfinished !== undefined && { unfinished }),
@@ -66,7 +65,7 @@ export async function prune({ json = false, ...options }: PruneOptions): Promise
 
 /** Drops a region. */
 export async function drop(name: string, { force = false, ...options }: DropOptions): Promise<void> {
-  checkName('drop', name)
+  if (name === '') throw new UsageError('drop: the name of a region is empty; cuda-mempool keep list shows the names')
   await asked(options, client => client.drop(name, { force }))
   print(`dropped ${printable(name)}`)
 }

@@ -2,7 +2,6 @@
 
 import { OutOfRangeError, WrongTypeError } from './argument-errors.js'
 import { isOfAnotherCopy } from './readable.js'
-import { printable } from './shown-text.js'
 
 /** 2^10 bytes. */
 export const KiB = 1024
@@ -73,7 +72,7 @@ export function bytesFrom(offset: number, wholeBytes: number): number {
 /** Names a bad value in an error message. */
 export function describe(value: unknown): string {
   if (value === null || value === undefined) return String(value)
-  if (typeof value === 'string') return `'${printable(value)}'`
+  if (typeof value === 'string') return `'${value}'`
   if (typeof value === 'bigint') return `${value}n`
   if (typeof value === 'function') return `the function ${String(value.name)}`
   if (typeof value !== 'object') return String(value)

@@ -33,9 +33,8 @@ export function hex(address: number): string {
 
 const MOST_LISTED = 8
 
-/** `0, 1, 2`; of more than eight the first ones, and how many others there are. */
+/** `0, 1, 2`; of more than eight the first ones, and how many more there are. */
 export function listed(items: readonly (string | number)[]): string {
   if (items.length <= MOST_LISTED) return items.join(', ')
-  const rest = items.length - MOST_LISTED
-  return `${items.slice(0, MOST_LISTED).join(', ')} and ${rest} ${rest === 1 ? 'other' : 'others'}`
+  return `${items.slice(0, MOST_LISTED).join(', ')} and ${items.length - MOST_LISTED} more`
 }

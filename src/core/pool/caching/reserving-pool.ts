@@ -118,10 +118,7 @@ export abstract class ReservingPool extends ClosablePool {
   /** Changes the limit. */
   set maxPoolBytes(limit: ByteSize) {
     this.checkOpen('maxPoolBytes')
-    if (this.model !== null) {
-      const fact = `the pool belongs to model ${this.model} of a shelf, whose budget counts its bytes`
-      throw new PoolError(`maxPoolBytes: ${fact}; add the model with more bytes`)
-    }
+    if (this.raise !== null) throw new PoolError(`maxPoolBytes is fixed: ${this.raise}`)
     this.setLimit(limitOf(limit, 'maxPoolBytes', this.context))
   }
 
@@ -145,10 +142,10 @@ export abstract class ReservingPool extends ClosablePool {
   abstract check(): void
 
   /**
-   * the model of a shelf that the pool belongs to, as messages show it; its limit is fixed
+   * how to raise the limit if it is fixed, as in 'raise the bytes of a model'
    * @internal
    */
-  model: string | null = null
+  raise: string | null = null
 
   protected abstract get reservedBytes(): number
   /** the option `maxPoolBytes`, or what it was set to since */
@@ -208,7 +205,7 @@ export abstract class ReservingPool extends ClosablePool {
       deviceTotalBytes: totalBytes,
       config: this.config,
       labels: this.liveLabels(),
-      model: this.model,
+      raise: this.raise,
     }
   }
 }

@@ -216,7 +216,7 @@ describe('pending memory that no step could wait for', () => {
     deviceTotalBytes: 64 * MiB,
     config: { leaveFreeBytes: 0, crossStreamReuse: 'wait-before-oom' },
     backing: { kind: 'virtual', granuleBytes: 2 * MiB },
-    model: null,
+    raise: null,
   }
 
   it('names the stream that holds most of it', () => {

@@ -33,8 +33,8 @@ export interface Shortage extends HeapShortage {
   readonly config: Pick<PoolConfig, 'leaveFreeBytes' | 'crossStreamReuse'>
   /** the live buffers with a label, by label, most bytes first */
   readonly labels?: readonly LiveGroup[]
-  /** the model of a shelf that the pool belongs to; null for other pools */
-  readonly model: string | null
+  /** how to raise the limit if it is fixed */
+  readonly raise: string | null
 }
 
 /** The error for a failed request: the numbers, and the remedy. */
@@ -90,14 +90,12 @@ function remedyFor(shortage: Shortage, heldElsewhereBytes: number): [Remedy, str
     largestFreeBytes,
     config,
     backing,
-    model,
+    raise,
   } = shortage
   const { leaveFreeBytes, crossStreamReuse } = config
   const wholeSteps = (most: number) => Math.floor(most / backing.granuleBytes) * backing.granuleBytes
   const raised = (more: number, limit: number, note = '') =>
-    model === null
-      ? `raise maxPoolBytes by at least ${formatBytesUp(more)}${note}${raiseTo(limit)}`
-      : `add model ${model} to its shelf with at least ${formatBytesUp(more)} more`
+    `${raise ?? 'raise maxPoolBytes'} by at least ${formatBytesUp(more)}${note}${raise === null ? raiseTo(limit) : ''}`
   const isTooLarge = -wholeSteps(-bytes) > stats.maxPoolBytes
   if (backing.kind === 'virtual' || backing.kind === 'segments') {
     const tooMuch = beyondDevice(stats.liveBytes, bytes, deviceTotalBytes)
@@ -109,8 +107,8 @@ function remedyFor(shortage: Shortage, heldElsewhereBytes: number): [Remedy, str
     const surely = stats.reservedBytes - wholeSteps(-bytes) - stats.maxPoolBytes
     const orMore = surely > missing ? ` (${formatBytesUp(surely)} if no idle piece fits)` : ''
     const orFree = missing <= stats.liveBytes ? ' or free that much' : ''
-    const raise = raised(missing, stats.maxPoolBytes + Math.max(missing, surely), `${orMore}${orFree}`)
-    return isTooLarge ? ['askForLess', `ask for less, or ${raise}`] : ['raiseLimit', raise]
+    const advice = raised(missing, stats.maxPoolBytes + Math.max(missing, surely), `${orMore}${orFree}`)
+    return isTooLarge ? ['askForLess', `ask for less, or ${advice}`] : ['raiseLimit', advice]
   }
   const idleBytes = stats.reservedBytes - stats.liveBytes
   if (idleBytes + wholeSteps(deviceFreeBytes) < bytes) {

@@ -97,14 +97,14 @@ describe('a shelf', () => {
     await shelf.use('small\n', pool => {
       assert.throws(() => pool.allocate(2 * MODEL_BYTES), {
         name: 'OutOfMemoryError',
-        message: /; ask for less, or add model 'small\?' to its shelf with at least 4 MiB more$/,
+        message: /; ask for less, or raise the bytes of model 'small\?' on its shelf by at least 4 MiB/,
       })
       const raise = () => {
         pool.maxPoolBytes = 2 * MODEL_BYTES
       }
       assert.throws(raise, {
         name: 'PoolError',
-        message: /^maxPoolBytes: the pool belongs to model 'small\?' of a shelf, .*; add the model with more bytes$/,
+        message: /^maxPoolBytes is fixed: raise the bytes of model 'small\?' on its shelf$/,
       })
     })
     await shelf.close()

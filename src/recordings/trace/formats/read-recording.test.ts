@@ -290,7 +290,7 @@ describe('a recording of many devices', () => {
           /^run: holds events of 20000 devices, and at most 64 are read at once; choose one by --gpu, or by the option/,
       })
       assert.equal(readRecording(bytes, { name: 'run', device: 19_999 }).device, 19_999)
-      assert.match(refusal(bytes, 20_000), / 7 and 19992 others$/)
+      assert.match(refusal(bytes, 20_000), / 7 and 19992 more$/)
     })
   }
 })
