@@ -108,6 +108,16 @@ else {
           keep.file('weights', V1, async () => void (await file())),
           poolError(/^file: the code that runs fills/),
         )
+        const attach = () => keep.attach('weights')
+        await assert.rejects(
+          keep.region('weights', V1, async () => void (await attach())),
+          poolError(/^attach: the code that runs fills/),
+        )
+        const between = () => keep.region('other', V1, async () => void (await inner()))
+        await assert.rejects(
+          keep.region('weights', V1, async () => void (await between())),
+          poolError(/^region: the code that runs fills 'weights'/),
+        )
         let later: Promise<unknown> | undefined
         const over = gate()
         const made = await keep.region('weights', V1, async filling => {
@@ -118,6 +128,10 @@ else {
         assert.deepEqual(await wordsIn(made), [1, 2, 3])
         over.open()
         await later
+        await keep.region('weights', { ...V1, version: 'v2' }, async filling => {
+          assert.deepEqual(await wordsIn(await keep.attach('weights')), [1, 2, 3])
+          threeWords(filling)
+        })
       })
 
       it('after a synchronous error, too', async () => {
@@ -149,35 +163,38 @@ else {
         assert.equal(world.freeBytes, CAPACITY - 40 * MiB)
       })
 
-      it('on a device that other memory fills, if their writer says which may go', async () => {
-        const pool = device.createPlainPool()
-        const rest = pool.allocate(20 * MiB)
-        const large = { bytes: 25 * MiB, labels: { evictable: 'yes' } }
-        ;(await keep.region('a', { ...large, version: 'v1' }, threeWords)).close()
-        const next = { ...large, version: 'v2' }
-        await assert.rejects(keep.region('a', next, none), { name: 'OutOfMemoryError' })
-        ;(await keep.region('a', { ...next, ifFull: 'replace' }, threeWords)).close()
-        assert.deepEqual(await statesOf(keep), ['a v2 ready'])
-        await assert.rejects(keep.region('b', { ...next, ifFull: 'replace' }, none), { name: 'OutOfMemoryError' })
-        const other = await keep.region('b', { ...next, ifFull: 'evictUnused', labels: {} }, threeWords)
-        other.close()
-        await assert.rejects(keep.region('c', { ...next, ifFull: 'evictUnused' }, none), { name: 'OutOfMemoryError' })
-        assert.deepEqual(await statesOf(keep), ['b v2 ready', 'c v2 unfinished'])
-        rest.free()
-        pool.close()
-      })
-
       it('on a device that a closed region fills until its work is complete', async () => {
-        const large = { bytes: 40 * MiB, version: 'v1' }
-        const old = await keep.region('weights', large, threeWords)
+        const { driver } = device
+        const large = { bytes: 40 * MiB, ifFull: 'replace' } as const
         const stream = device.createStream()
-        const ticket = device.driver.holdOperation(stream.handle)
-        old.buffer.recordUse(stream)
-        old.close()
-        const next = keep.region('weights', { ...large, version: 'v2', ifFull: 'replace' }, threeWords)
-        while ((await keep.list()).every(({ state }) => state !== 'filling')) {}
-        device.driver.releaseThrough(stream.handle, ticket)
-        assert.deepEqual(await wordsIn(await next), [1, 2, 3])
+        /** A region that cannot have its memory before `release`. */
+        const wait = async (version: string, of: Keep, signal?: AbortSignal) => {
+          const old = await of.region('weights', { ...large, version: `before ${version}` }, threeWords)
+          const ticket = driver.holdOperation(stream.handle)
+          old.buffer.recordUse(stream)
+          old.close()
+          const made = of.region('weights', { ...large, version, ...(signal && { signal }) }, threeWords)
+          while ((await keep.list()).every(({ state }) => state !== 'filling')) {}
+          return { made, release: () => driver.releaseThrough(stream.handle, ticket) }
+        }
+        const { made, release } = await wait('v1', keep)
+        release()
+        const region = await made
+        assert.deepEqual(await wordsIn(region), [1, 2, 3])
+        region.close()
+        await region.buffer.settled()
+
+        const stop = new AbortController()
+        const aborted = await wait('v2', keep, stop.signal)
+        stop.abort(new Error('enough'))
+        await assert.rejects(aborted.made, /^Error: enough$/)
+        aborted.release()
+        await device.finished()
+        const other = await world.openKeep(device)
+        const closed = await wait('v3', other)
+        other.close()
+        await assert.rejects(closed.made, refused('gone', /^the keep was closed by this program meanwhile/))
+        closed.release()
       })
 
       it('by kernels, too, whose work is complete before others see it', async () => {

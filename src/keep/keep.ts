@@ -13,7 +13,7 @@ import { UNIT_BYTES } from '../core/heap/size-classes.js'
 import { closePieces } from '../core/keeper/attachments.js'
 import { type FindRequest, KeeperClient } from '../core/keeper/client.js'
 import type { Found } from '../core/keeper/receiving.js'
-import { isEvictable, type KeepEvent, type KeptDevice, type PruneRule, type RegionInfo } from '../core/keeper/region.js'
+import type { KeepEvent, KeptDevice, PruneRule, RegionInfo } from '../core/keeper/region.js'
 import { shownName } from '../core/keeper/state/quota.js'
 import { within } from '../core/libraries/arguments.js'
 import { MOST_DESCRIPTORS } from '../core/libraries/unix-socket.js'
@@ -54,9 +54,6 @@ export async function openKeep(device: Device, options: KeepOptions = {}): Promi
   return keep
 }
 
-/** What may go for a new region, and what ends the wait for it. */
-type Room = Pick<ReturnType<typeof readWanted>, 'ifFull' | 'signal'>
-
 /** The code that fills a region or file; it may fill others within. */
 interface Scope {
   readonly name: string
@@ -78,7 +75,7 @@ export interface HeldRegion {
 export class Keep implements Disposable {
   private readonly regions = new Set<Region | KeptFile>()
   private readonly fillings = new Set<Filling>()
-  /** the memory of all these, also after its end until it is given back */
+  /** the device memory of all these, until it is given back */
   private readonly buffers = new Set<RegionBuffer>()
   /** what the code that runs fills */
   private readonly scopes = new AsyncLocalStorage<Scope>()
@@ -118,6 +115,7 @@ export class Keep implements Disposable {
     const { version } = options
     checkName('attach', name)
     checkVersion('attach', version)
+    await this.checkMayAttach(name, version)
     const found = await this.find({ name, purpose: 'read', version, signal, device: this.ownDevice })
     if (found.kind === 'lease') throw new KeepError(`attach: the keeper has no region ${shownName(name)}`, 'absent')
     return this.attached(name, found)
@@ -273,7 +271,7 @@ export class Keep implements Disposable {
     const bytes = Math.ceil(most / UNIT_BYTES) * UNIT_BYTES
     const { version } = wanted
     const found = await this.find({ ...wanted, bytes, device: this.ownDevice })
-    if (found.kind === 'lease') return this.begun({ name, version, generation: found.generation }, bytes, wanted)
+    if (found.kind === 'lease') return this.begun({ name, version, generation: found.generation }, bytes, wanted.signal)
     const region = this.attachedUnlessLost(name, found)
     if (region === null) return this.foundOrBegun(call, name, options) // the keeper has dropped it
     if (found.bytes === bytes) return region
@@ -296,46 +294,40 @@ export class Keep implements Disposable {
     throw closedMeanwhile()
   }
 
-  /** The memory of a leased region. */
+  /** Makes the memory of a leased region, if need be once that of closed regions is free. */
   private async begun(
     lease: { readonly name: string; readonly version: string; readonly generation: number },
     bytes: number,
-    wanted: Room,
+    signal: AbortSignal | undefined,
   ): Promise<Filling> {
+    const open = () => Filling.open(this.device, this.client, lease, bytes, this.granuleBytes)
     try {
-      for (;;) {
-        try {
-          const filling = Filling.open(this.device, this.client, lease, bytes, this.granuleBytes)
-          this.fillings.add(filling)
-          this.buffers.add(filling.buffer)
-          return filling
-        } catch (error) {
-          if (!(error instanceof OutOfMemoryError) || !(await this.makeRoom(lease.name, wanted))) throw error
-        }
-        if (this.isClosed) throw closedMeanwhile()
-      }
+      const filling = await this.withRoom(open, signal)
+      this.fillings.add(filling)
+      this.noteBuffer(filling.buffer)
+      return filling
     } catch (error) {
       this.client.abandon(lease.generation).catch(() => {}) // the first error helps more
       throw error
     }
   }
 
-  /**
-   * Gives back memory of the device: of regions that this process has closed, or of one region that `ifFull` allows to
-   * drop. False if there is none.
-   */
-  private async makeRoom(name: string, { ifFull, signal }: Room): Promise<boolean> {
-    for (const buffer of this.buffers) if (buffer.allocation.closed) this.buffers.delete(buffer)
-    const leaving = [...this.buffers].filter(buffer => buffer.freed)
-    await untilDone(() => leaving.every(({ allocation }) => allocation.settle()), { signal })
-    if (leaving.length > 0) return true
-    if (ifFull === 'fail') return false
-    const { uuid } = this.ownDevice
-    const mayGo = (each: RegionInfo) => (ifFull === 'replace' ? each.name === name : isEvictable(each))
-    const [oldest] = (await this.list())
-      .filter(each => each.state === 'ready' && each.readers.length === 0 && each.device === uuid && mayGo(each))
-      .sort((a, b) => a.lastUse - b.lastUse)
-    return oldest !== undefined && (await this.client.prune({ name: oldest.name })).length > 0
+  /** Runs `open`, and once more after an out-of-memory if regions that were closed here still had memory then. */
+  private async withRoom(open: () => Filling, signal: AbortSignal | undefined): Promise<Filling> {
+    try {
+      return open()
+    } catch (error) {
+      const leaving = [...this.buffers].filter(({ freed, allocation }) => freed && !allocation.closed)
+      if (!(error instanceof OutOfMemoryError) || leaving.length === 0) throw error
+      await untilDone(() => this.isClosed || leaving.every(({ allocation }) => allocation.settle()), { signal })
+    }
+    if (this.isClosed) throw closedMeanwhile()
+    return open()
+  }
+
+  private noteBuffer(buffer: RegionBuffer): void {
+    for (const other of this.buffers) if (other.allocation.closed) this.buffers.delete(other)
+    this.buffers.add(buffer)
   }
 
   /** Runs the code that fills a region or file. */
@@ -348,6 +340,16 @@ export class Keep implements Disposable {
     }
   }
 
+  /** Within a `fill` of the same name only what is ready can be attached: the rest waits for that. */
+  private async checkMayAttach(name: string, version: string | undefined): Promise<void> {
+    try {
+      this.checkNotFilled('attach', name)
+    } catch (error) {
+      const isWanted = (each: RegionInfo) => each.name === name && (version === undefined || each.version === version)
+      if (!(await this.list()).some(each => each.state === 'ready' && isWanted(each))) throw error
+    }
+  }
+
   private checkNotFilled(call: string, name: string): void {
     for (let scope = this.scopes.getStore(); scope !== undefined; scope = scope.outer) {
       if (scope.name !== name || scope.isOver) continue
@@ -357,7 +359,7 @@ export class Keep implements Disposable {
 
   private attached(name: string, found: Extract<Found, { kind: 'ready' }>): Region {
     const region = Region.attached(this.device, this.client, name, found, this.granuleBytes)
-    this.buffers.add(region.buffer)
+    this.noteBuffer(region.buffer)
     return this.remembered(region)
   }
 

@@ -26,8 +26,8 @@ export interface RegionOptions extends WaitOptions {
   /** for people; `{ evictable: 'yes' }` lets `ifFull: 'evictUnused'` of another region drop this one */
   readonly labels?: Readonly<Record<string, string>> | undefined
   /**
-   * if the keeper's limits or the device have no room: refuse the region, drop evictable regions, the longest unused
-   * first, or drop its older version; regions with readers stay ('fail')
+   * if the keeper's limits have no room: refuse the region, drop evictable regions, the longest unused first, or drop
+   * its older version; regions with readers stay ('fail')
    */
   readonly ifFull?: IfFull | undefined
 }

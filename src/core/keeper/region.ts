@@ -69,11 +69,6 @@ export interface KeepEvent {
   readonly generation: number
 }
 
-/** Whether `ifFull: 'evictUnused'` of another region may drop it. */
-export function isEvictable({ labels }: Pick<RegionInfo, 'labels'>): boolean {
-  return Object.hasOwn(labels, 'evictable') && labels['evictable'] === 'yes'
-}
-
 /** The remedy if a new region does not fit beside the kept regions. */
 export type IfFull = 'fail' | 'evictUnused' | 'replace'
 

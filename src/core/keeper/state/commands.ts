@@ -40,6 +40,7 @@ function inShell(text: string): string {
   return `$'${escaped.join('')}'`
 }
 
+/** The bytes of a letter, which bash reads alike in every locale. */
 function code(letter: string): string {
-  return `\\U${letter.codePointAt(0)!.toString(16).padStart(8, '0')}`
+  return [...Buffer.from(letter)].map(byte => `\\x${byte.toString(16).padStart(2, '0')}`).join('')
 }

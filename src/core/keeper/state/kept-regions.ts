@@ -3,7 +3,7 @@
 // generations stay while they have readers. A `find` is answered as soon as the state of its name allows.
 
 import { KeepError } from '../../base/errors.js'
-import { isEvictable, type KeepEvent, type KeptDevice, type PieceOf } from '../region.js'
+import type { KeepEvent, KeptDevice, PieceOf } from '../region.js'
 import { bytesIn, type Client, type Filled, Generation, type Wanted } from './generation.js'
 import { type Limits, shownName, Usage } from './quota.js'
 import { checkFilled, nothingToDrop, notLeased, notThere, otherDevice, outOfOrder, tooManyWait } from './refusals.js'
@@ -384,6 +384,10 @@ export class KeptRegions {
 
 function isWanted(generation: Generation, { version }: Wanted): boolean {
   return version === undefined || generation.version === version
+}
+
+function isEvictable({ labels }: Generation): boolean {
+  return Object.hasOwn(labels, 'evictable') && labels['evictable'] === 'yes'
 }
 
 function refused(error: KeepError): Outcome {
