@@ -12,7 +12,7 @@ import { Entrance } from './entrance.js'
 import { Heritage, type Inheritance, inheritedFrom } from './handover.js'
 import { REQUESTS } from './messages.js'
 import { openFiles } from './open-files.js'
-import { commonVersion, VERSIONS, type Versions } from './protocol.js'
+import { commonVersion, type PacketType, VERSIONS, type Versions } from './protocol.js'
 import type { KeepEvent } from './region.js'
 import { answerTo, found, offered, sealed } from './requests.js'
 import { listenAlone, listenAt, nameListener, usualSocketPath } from './socket-path.js'
@@ -25,6 +25,8 @@ import type { ServiceManager } from './store/service-manager.js'
 
 /** All others wait meanwhile. 10,000 regions take less than a second. */
 const LONGEST_HANDOVER_MS = 10_000
+/** Requests whose clients count on memory that is free afterwards. */
+const FREEING: ReadonlySet<PacketType> = new Set(['drop', 'prune'])
 /** A keeper without requests for this long gives back the memory of its code. */
 const RESTS_AFTER_MS = 2000
 
@@ -48,6 +50,8 @@ export class Keeper {
   private heir: Channel | null = null
   private heritage: Heritage | null = null
   private isTaken = false
+  /** answers that wait for the next `save` */
+  private readonly unsent: (() => void)[] = []
   /** has copies of the descriptors, in a service manager */
   private readonly store: DescriptorStore | null
 
@@ -173,8 +177,12 @@ export class Keeper {
       else if (type === 'taken') this.leave(channel, request)
       else {
         const answer = answerTo(this.regions, channel, incoming)
-        this.store?.save(this.regions, this.number)
-        if (answer !== null) channel.send('ok', request, answer.body, answer.descriptors)
+        const send = () => {
+          if (answer !== null) channel.send('ok', request, answer.body, answer.descriptors)
+        }
+        if (FREEING.has(type)) this.whenFree(send)
+        this.save()
+        if (!FREEING.has(type)) send()
       }
     } catch (error) {
       channel.send('error', request, refusalOf(error))
@@ -207,7 +215,7 @@ export class Keeper {
     const stored = (refusal: DescriptorError | null) => {
       if (refusal === null) this.regions.publish(set)
       else this.regions.refuse(set)
-      store?.save(this.regions, this.number)
+      this.save()
       if (refusal === null) channel.send('ok', request, answer)
       else channel.send('error', request, { code: 'quota', message: `not stored, begin again: ${refusal.message}` })
     }
@@ -295,8 +303,26 @@ export class Keeper {
     if (outcome.kind === 'refused') channel.send('error', request, refusalOf(outcome.error))
     else {
       const { body, descriptors } = found(outcome)
-      channel.send('ok', request, body, descriptors)
+      const send = () => channel.send('ok', request, body, descriptors)
+      if (outcome.kind === 'lease') this.whenFree(send)
+      else send()
     }
+  }
+
+  /** Sends an answer whose client counts on memory that was dropped: after the service manager has dropped it, too. */
+  private whenFree(send: () => void): void {
+    if (this.store === null) send()
+    else this.unsent.push(send)
+  }
+
+  /** Saves the state, for a service manager. */
+  private save(): void {
+    this.store?.save(this.regions, this.number)
+    const answers = this.unsent.splice(0)
+    if (answers.length === 0) return
+    this.store!.whenHandled(() => {
+      for (const send of answers) send()
+    })
   }
 
   /** Readers hear that a region was dropped, too. They do not offer it to the next keeper as a region that is ready. */
@@ -311,7 +337,7 @@ export class Keeper {
   /** Ends the clients that are gone, saves the state, and waits for those that have something unread. */
   private settle(): void {
     this.endGone()
-    this.store?.save(this.regions, this.number)
+    this.save()
     if (this.heir === null) this.serveAll()
     else if (this.heir.isOpen) this.watch(this.heir)
     else this.serveAll()

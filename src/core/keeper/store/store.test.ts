@@ -120,6 +120,7 @@ else
       await start()
       const [client, other] = [await connect(), await connect()]
       const generation = await leased(client, 'weights')
+      manager.told.length = 0
       manager.isSlow = true
       let isDone = false
       const committing = commit(client, generation, ['x']).then(() => {
@@ -133,6 +134,28 @@ else
       manager.hurry()
       await committing
       assert.deepEqual(contents(await reading), ['x'])
+    })
+
+    test('answers what frees memory, and a lease, after the manager has let go of that memory', async () => {
+      await start()
+      const [client, other] = [await connect(), await connect()]
+      for (const name of ['a', 'b', 'c']) await client.release(await kept(client, name, ['x']))
+      const wanted = { name: 'c', version: 'v2', purpose: 'fill', bytes: 1, device: DEVICE } as const
+      const calls = [() => client.drop('a'), () => client.prune({ name: 'b' }), () => client.find(wanted)]
+      for (const call of calls) {
+        manager.told.length = 0
+        manager.isSlow = true
+        let isDone = false
+        const calling = call().then(() => {
+          isDone = true
+        })
+        while (!isDone && !manager.told.includes('BARRIER=1')) await other.list()
+        await other.list()
+        assert.ok(!isDone, `${call}`)
+        manager.hurry()
+        await calling
+      }
+      assert.deepEqual(manager.names.filter(name => name !== 'state').length, 2, 'a piece and a directory of c')
     })
 
     test('is killed at any point: acknowledged regions are there, and each call goes on', async () => {
