@@ -159,6 +159,17 @@ describe('cuda-mempool keep', {
     assert.deepEqual([...(await once(quiet, 'close')), text], [0, null, ''])
   })
 
+  test('ends after an error of its own, though a thread of it waits for clients', { timeout: 60_000 }, async t => {
+    const fail = 'data:text/javascript,process.on("SIGUSR2", () => { throw new Error("planted") })'
+    const words = ['--import', fail, MAIN, 'keep', '--socket', join(folder, 'failing.sock')]
+    const failing = spawn(process.execPath, words, { stdio: ['ignore', 'pipe', 'pipe'] })
+    t.after(() => failing.kill('SIGKILL'))
+    await once(failing.stdout, 'data')
+    failing.kill('SIGUSR2')
+    assert.match(String(await once(failing.stderr, 'data')), /planted/)
+    assert.deepEqual(await once(failing, 'exit'), [1, null])
+  })
+
   test('gets its regions back from a service manager, which alone replaces it', async () => {
     const path = join(folder, 'managed.sock')
     const manager = new TestManager(join(folder, 'notify'), path, 100)

@@ -152,6 +152,22 @@ else {
       )
     })
 
+    test('says if readers are in the way', async () => {
+      await restart({ ...LIMITS, maxRegions: 1 })
+      const one = await connect()
+      await kept(one, 'read', ['x'])
+      const regions = /1 regions that may be kept; all have readers: end some, or start .* a larger --max-regions$/
+      await assert.rejects(one.find({ name: 'new', ...fill }), refused('quota', regions))
+      one.close()
+      await restart({ ...LIMITS, maxBytes: 100 })
+      const two = await connect()
+      await kept(two, 'read', ['x'.repeat(60)])
+      await two.release(await kept(two, 'idle', ['x'.repeat(30)]))
+      const bytes =
+        /'idle' \(30 B\); free with: .* prune --all --socket \S+, and end some readers, or raise --max-bytes$/
+      await assert.rejects(two.find({ name: 'new', ...fill, bytes: 80 }), refused('quota', bytes))
+    })
+
     test('drops the old version first on a device without room for both, if its writer wants that', async () => {
       await restart({ ...LIMITS, maxBytes: 100 })
       const client = await connect()
