@@ -50,8 +50,6 @@ export class Keeper {
   private heir: Channel | null = null
   private heritage: Heritage | null = null
   private isTaken = false
-  /** answers that wait for the next `save` */
-  private readonly unsent: (() => void)[] = []
   /** has copies of the descriptors, in a service manager */
   private readonly store: DescriptorStore | null
 
@@ -78,7 +76,7 @@ export class Keeper {
     this.regions = new KeptRegions(options.limits, effects, next, Date.now, socket)
     if (inherited !== null) this.inherit(inherited)
     store?.restoreTo(this.regions)
-    store?.save(this.regions, this.number)
+    this.save()
     this.serveAll()
   }
 
@@ -181,8 +179,10 @@ export class Keeper {
           if (answer !== null) channel.send('ok', request, answer.body, answer.descriptors)
         }
         if (FREEING.has(type)) this.whenFree(send)
-        this.save()
-        if (!FREEING.has(type)) send()
+        else {
+          this.save()
+          send()
+        }
       }
     } catch (error) {
       channel.send('error', request, refusalOf(error))
@@ -311,18 +311,13 @@ export class Keeper {
 
   /** Sends an answer whose client counts on memory that was dropped: after the service manager has dropped it, too. */
   private whenFree(send: () => void): void {
+    this.save()
     if (this.store === null) send()
-    else this.unsent.push(send)
+    else this.store.whenHandled(send)
   }
 
-  /** Saves the state, for a service manager. */
   private save(): void {
     this.store?.save(this.regions, this.number)
-    const answers = this.unsent.splice(0)
-    if (answers.length === 0) return
-    this.store!.whenHandled(() => {
-      for (const send of answers) send()
-    })
   }
 
   /** Readers hear that a region was dropped, too. They do not offer it to the next keeper as a region that is ready. */
