@@ -4,7 +4,7 @@
 
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { OutOfRangeError, WrongTypeError } from '../core/base/argument-errors.js'
-import { describe, formatBytes } from '../core/base/bytes.js'
+import { checkFlag, describe, formatBytes } from '../core/base/bytes.js'
 import { KeepError, OutOfMemoryError, PoolError } from '../core/base/errors.js'
 import { checkOptionNames } from '../core/base/option-names.js'
 import { showAsText } from '../core/base/readable.js'
@@ -25,7 +25,6 @@ import { Filling } from './filling.js'
 import { hostMemory, KeptFile } from './kept-file.js'
 import {
   type AttachOptions,
-  checkFlag,
   checkName,
   checkVersion,
   type KeepOptions,
@@ -115,7 +114,7 @@ export class Keep implements Disposable {
     const { version } = options
     checkName('attach', name)
     checkVersion('attach', version)
-    await this.checkMayAttach(name, version)
+    if (this.isFilledHere(name)) await this.checkReady(name, version)
     const found = await this.find({ name, purpose: 'read', version, signal, device: this.ownDevice })
     if (found.kind === 'lease') throw new KeepError(`attach: the keeper has no region ${shownName(name)}`, 'absent')
     return this.attached(name, found)
@@ -193,17 +192,19 @@ export class Keep implements Disposable {
   async drop(name: string, options: { readonly force?: boolean } = {}): Promise<void> {
     checkOptionNames('drop', options, ['force'])
     checkName('drop', name)
-    checkFlag('drop: force', options.force)
-    await this.client.drop(name, options)
+    const { force = false } = options
+    checkFlag('drop: force', force)
+    await this.client.drop(name, { force })
   }
 
   /** Drops regions without readers that the rule names; returns them. */
   async prune(rule: PruneRule): Promise<RegionInfo[]> {
     checkOptionNames('prune', rule, ['unusedMs', 'unfinished', 'name', 'all'])
-    if (rule.name !== undefined) checkName('prune', rule.name)
-    checkFlag('prune: unfinished', rule.unfinished)
-    checkFlag('prune: all', rule.all)
-    if (rule.unusedMs !== undefined) within(rule.unusedMs, 0, Number.MAX_SAFE_INTEGER, 'prune: unusedMs')
+    const { unusedMs, unfinished = false, name, all = false } = rule
+    if (name !== undefined) checkName('prune', name)
+    checkFlag('prune: unfinished', unfinished)
+    checkFlag('prune: all', all)
+    if (unusedMs !== undefined) within(unusedMs, 0, Number.MAX_SAFE_INTEGER, 'prune: unusedMs')
     return this.client.prune(rule)
   }
 
@@ -340,21 +341,23 @@ export class Keep implements Disposable {
     }
   }
 
-  /** Within a `fill` of the same name only what is ready can be attached: the rest waits for that. */
-  private async checkMayAttach(name: string, version: string | undefined): Promise<void> {
-    try {
-      this.checkNotFilled('attach', name)
-    } catch (error) {
-      const isWanted = (each: RegionInfo) => each.name === name && (version === undefined || each.version === version)
-      if (!(await this.list()).some(each => each.state === 'ready' && isWanted(each))) throw error
+  /** Whether the code that runs fills a region or file of that name, and so must not wait for it. */
+  private isFilledHere(name: string): boolean {
+    for (let scope = this.scopes.getStore(); scope !== undefined; scope = scope.outer) {
+      if (scope.name === name && !scope.isOver) return true
     }
+    return false
   }
 
   private checkNotFilled(call: string, name: string): void {
-    for (let scope = this.scopes.getStore(); scope !== undefined; scope = scope.outer) {
-      if (scope.name !== name || scope.isOver) continue
-      throw new PoolError(`${call}: the code that runs fills ${shownName(name)} itself; use what fill gets`)
-    }
+    if (this.isFilledHere(name)) throw filledHere(call, name)
+  }
+
+  /** Within a `fill` of the same name only what is ready can be attached. */
+  private async checkReady(name: string, version: string | undefined): Promise<void> {
+    const isWanted = (each: RegionInfo) => each.name === name && (version === undefined || each.version === version)
+    const all = await this.list()
+    if (!all.some(each => each.state === 'ready' && isWanted(each))) throw filledHere('attach', name)
   }
 
   private attached(name: string, found: Extract<Found, { kind: 'ready' }>): Region {
@@ -413,4 +416,8 @@ showAsText(Keep)
 
 function closedMeanwhile(): KeepError {
   return new KeepError('the keep was closed by this program meanwhile; open it again', 'gone')
+}
+
+function filledHere(call: string, name: string): PoolError {
+  return new PoolError(`${call}: the code that runs fills ${shownName(name)} itself; use what fill gets`)
 }

@@ -73,12 +73,6 @@ export function checkVersion(call: string, version: unknown): void {
   if (version !== undefined) checkText(`${call}: version`, version, 0, MOST_NAME_BYTES)
 }
 
-/** Throws TypeError unless `value` is a flag, or left out; `what` names the call and the option. */
-export function checkFlag(what: string, value: unknown): void {
-  if (value === undefined || typeof value === 'boolean') return
-  throw new WrongTypeError(`${what} must be true or false, not ${describe(value)}`)
-}
-
 /** Throws TypeError or RangeError unless `labels` are texts that are not too long. */
 export function checkLabels(call: string, labels: unknown): void {
   if (labels === undefined) return

@@ -2,7 +2,7 @@
 // in it. Only the shape of a meter is used, so that the package needs no OpenTelemetry itself.
 
 import { WrongTypeError } from '../core/base/argument-errors.js'
-import { describe } from '../core/base/bytes.js'
+import { checkFlag, describe } from '../core/base/bytes.js'
 import { checkOptionNames } from '../core/base/option-names.js'
 import { isDriverError } from '../core/base/thrown.js'
 import type { Context } from '../core/driver/context.js'
@@ -63,8 +63,7 @@ export function observe(meter: ObservedMeter, pools: WatchedPools, options: Obse
     throw new WrongTypeError(`observe: meter must be a Meter of @opentelemetry/api, not ${describe(meter)}`)
   checkOptionNames('observe', options, ['device'])
   const { device = false } = options
-  if (typeof device !== 'boolean')
-    throw new WrongTypeError(`observe: device must be true or false, not ${describe(device)}`)
+  checkFlag('observe: device', device)
   const list = new PoolList('observe', pools)
   const ofPools = poolInstruments(meter)
   const ofDevices = device ? deviceInstruments(meter) : null

@@ -5,7 +5,7 @@
 import { types } from 'node:util'
 import { OutOfRangeError, WrongTypeError } from '../base/argument-errors.js'
 import type { ByteSize } from '../base/byte-size.js'
-import { describe, formatBytes } from '../base/bytes.js'
+import { checkFlag, describe, formatBytes } from '../base/bytes.js'
 import { disposeOf } from '../base/disposal.js'
 import { CudaError, PoolError } from '../base/errors.js'
 import { checkOptionNames } from '../base/option-names.js'
@@ -275,9 +275,7 @@ export class Device implements Disposable, AsyncDisposable {
     this.open('createEvent')
     checkOptionNames('createEvent', options, ['timing'])
     const { timing = false } = options
-    if (typeof timing !== 'boolean') {
-      throw new WrongTypeError(`createEvent: timing must be true or false, not ${describe(timing)}`)
-    }
+    checkFlag('createEvent: timing', timing)
     return new Event(this.context, timing)
   }
 

@@ -1,6 +1,6 @@
 import { OutOfRangeError, WrongTypeError } from '../../core/base/argument-errors.js'
 import { type FixedSize, limitOf } from '../../core/base/byte-size.js'
-import { describe } from '../../core/base/bytes.js'
+import { checkFlag, describe } from '../../core/base/bytes.js'
 import { checkOptionNames } from '../../core/base/option-names.js'
 import type { PoolOptions } from '../../core/pool/caching/options.js'
 import type { Lag } from './modelled-work.js'
@@ -85,7 +85,7 @@ export function settingsOf(options: ReplayOptions): Settings {
   const { verify = false, latency = false, leastCapacity = false, placements = false } = options
   const { onProgress = () => {} } = options
   for (const [name, value] of Object.entries({ verify, latency, leastCapacity, placements })) {
-    if (typeof value !== 'boolean') throw new WrongTypeError(`${name} must be true or false, not ${describe(value)}`)
+    checkFlag(name, value)
   }
   if (typeof onProgress !== 'function')
     throw new WrongTypeError(`onProgress must be a function, not ${describe(onProgress)}`)

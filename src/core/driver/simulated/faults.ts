@@ -1,7 +1,7 @@
 // Injected faults: rules that make driver calls fail, for tests. call-interceptor.ts asks them at each call.
 
 import { OutOfRangeError, WrongTypeError } from '../../base/argument-errors.js'
-import { describe } from '../../base/bytes.js'
+import { checkFlag, describe } from '../../base/bytes.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import { RESULT } from '../constants.js'
 import type { CallName } from '../driver.js'
@@ -43,8 +43,7 @@ export class FaultRules {
     }
     if (!Number.isSafeInteger(nth) || nth < 1)
       throw new OutOfRangeError(`nth must be a whole number from 1, not ${describe(nth)}`)
-    if (typeof onwards !== 'boolean')
-      throw new WrongTypeError(`onwards must be true or false, not ${describe(onwards)}`)
+    checkFlag('onwards', onwards)
     this.rules.push({ call, nth, code: numberOf(code), onwards, seen: 0 })
   }
 

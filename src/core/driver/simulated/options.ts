@@ -2,7 +2,7 @@
 
 import { OutOfRangeError, WrongTypeError } from '../../base/argument-errors.js'
 import { bytesOf, type FixedSize } from '../../base/byte-size.js'
-import { describe, GiB, KiB, MiB } from '../../base/bytes.js'
+import { checkFlag, describe, GiB, KiB, MiB } from '../../base/bytes.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import { passesDescriptors } from '../../libraries/system-calls.js'
 import type { FaultRule } from './faults.js'
@@ -93,11 +93,7 @@ export function completeOptions(options: SimulatedOptions): CompleteOptions {
   if (granularityBytes < 64 * KiB || !Number.isInteger(Math.log2(granularityBytes))) {
     throw new OutOfRangeError(`granularityBytes must be a power of two from 65536, not ${granularityBytes}`)
   }
-  for (const name of SWITCHES) {
-    if (typeof complete[name] !== 'boolean') {
-      throw new WrongTypeError(`${name} must be true or false, not ${describe(complete[name])}`)
-    }
-  }
+  for (const name of SWITCHES) checkFlag(name, complete[name])
   if (!Number.isSafeInteger(seed)) throw new OutOfRangeError(`seed must be a whole number, not ${describe(seed)}`)
   if (progress !== 'eager' && progress !== 'seeded') {
     throw new OutOfRangeError(`progress must be 'eager' or 'seeded', not ${describe(progress)}`)

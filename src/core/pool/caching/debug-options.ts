@@ -1,6 +1,6 @@
 import { OutOfRangeError, WrongTypeError } from '../../base/argument-errors.js'
 import { type ByteSize, bytesOf, limitOf } from '../../base/byte-size.js'
-import { describe, formatBytes, GiB, MiB } from '../../base/bytes.js'
+import { checkFlag, describe, formatBytes, GiB, MiB } from '../../base/bytes.js'
 import { checkOptionNames, withDefaults } from '../../base/option-names.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 
@@ -70,9 +70,6 @@ export function parseDebugOptions(
   }
   const whole = { totalBytes: deviceBytes }
   const quarantineBytes = limitOf(config.quarantineBytes, 'debug: quarantineBytes', whole, 0)
-  for (const name of ['order', 'warnOnLeak'] as const) {
-    if (typeof config[name] === 'boolean') continue
-    throw new WrongTypeError(`debug: ${name} must be true or false, not ${describe(config[name])}`)
-  }
+  for (const name of ['order', 'warnOnLeak'] as const) checkFlag(`debug: ${name}`, config[name])
   return { ...config, redzoneBytes, quarantineBytes }
 }

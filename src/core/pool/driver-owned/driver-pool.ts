@@ -2,9 +2,8 @@
 // the driver decides what it costs and keeps.
 
 import { randomUUID } from 'node:crypto'
-import { WrongTypeError } from '../../base/argument-errors.js'
 import { type ByteSize, bytesOf, limitOf } from '../../base/byte-size.js'
-import { describe, formatBytes } from '../../base/bytes.js'
+import { checkFlag, formatBytes } from '../../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
 import type { Bytes } from '../../base/typed-arrays.js'
 import {
@@ -298,7 +297,7 @@ export class DriverPool extends StreamOrderedPool {
 
   private setSwitch(what: string, attribute: Attribute, on: boolean): void {
     this.checkOpen(what)
-    if (typeof on !== 'boolean') throw new WrongTypeError(`${what} must be true or false, not ${describe(on)}`)
+    checkFlag(what, on)
     this.set(attribute, Number(on))
   }
 

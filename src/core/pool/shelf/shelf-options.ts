@@ -1,6 +1,6 @@
 import { WrongTypeError } from '../../base/argument-errors.js'
 import { type ByteSize, bytesOf } from '../../base/byte-size.js'
-import { describe } from '../../base/bytes.js'
+import { checkFlag, describe } from '../../base/bytes.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import type { Clocks } from '../../order/clocks.js'
 import { checkMaxWaiting } from '../../order/wait-options.js'
@@ -66,8 +66,6 @@ export function readModelOptions<M>(
   if (typeof load !== 'function') {
     throw new WrongTypeError(`add: load must be a function, not ${describe(load)}; pass pool => …`)
   }
-  if (typeof unchanged !== 'boolean') {
-    throw new WrongTypeError(`add: unchanged must be true or false, not ${describe(unchanged)}`)
-  }
+  checkFlag('add: unchanged', unchanged)
   return { bytes: bytesOf(bytes, 'add: bytes', device), load, unchanged }
 }

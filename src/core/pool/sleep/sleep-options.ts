@@ -1,5 +1,5 @@
 import { WrongTypeError } from '../../base/argument-errors.js'
-import { describe } from '../../base/bytes.js'
+import { checkFlag, describe } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import type { Context } from '../../driver/context.js'
@@ -95,10 +95,6 @@ export function checkHostMemory(option: string, into: HostMemory, context: Conte
   if (into.context !== context) {
     throw new PoolError(`${call}: the host pool belongs to another device; use one of this device`, 'ERR_OTHER_DEVICE')
   }
-}
-
-function checkFlag(name: string, value: unknown): void {
-  if (typeof value !== 'boolean') throw new WrongTypeError(`${name} must be true or false, not ${describe(value)}`)
 }
 
 function checkCallback(name: string, value: unknown): void {

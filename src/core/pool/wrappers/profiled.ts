@@ -5,7 +5,7 @@
 
 import { WrongTypeError } from '../../base/argument-errors.js'
 import type { ByteSize } from '../../base/byte-size.js'
-import { describe, formatBytes } from '../../base/bytes.js'
+import { checkFlag, describe, formatBytes } from '../../base/bytes.js'
 import { OutOfMemoryError } from '../../base/errors.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import { Nvtx, openNvtx } from '../../libraries/nvtx.js'
@@ -38,9 +38,7 @@ export function profiled(upstream: Pool, options: ProfiledOptions = {}): Profile
     throw new WrongTypeError(`profiled: nvtx must be what openNvtx returns, not ${describe(nvtx)}`)
   }
   if (typeof name !== 'string') throw new WrongTypeError(`profiled: name must be a text, not ${describe(name)}`)
-  if (typeof memoryNames !== 'boolean') {
-    throw new WrongTypeError(`profiled: memoryNames must be true or false, not ${describe(memoryNames)}`)
-  }
+  checkFlag('profiled: memoryNames', memoryNames)
   return new ProfiledPool(upstream, nvtx ?? openNvtx(), name, memoryNames)
 }
 

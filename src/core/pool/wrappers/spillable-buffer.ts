@@ -1,8 +1,7 @@
 // A buffer that may be on the device or on the host. Its copies are work of the stream that needs the room or the
 // contents, so the host waits for nothing. The buffer has an address only within `use`.
 
-import { WrongTypeError } from '../../base/argument-errors.js'
-import { describe, formatBytes } from '../../base/bytes.js'
+import { checkFlag, formatBytes } from '../../base/bytes.js'
 import { disposeOf } from '../../base/disposal.js'
 import { PoolError } from '../../base/errors.js'
 import { checkOptionNames } from '../../base/option-names.js'
@@ -102,8 +101,7 @@ export class SpillableBuffer implements RecordPool, Disposable {
     checkOptionNames('use', options, ['stream', 'writes'])
     const { writes = true } = options
     const stream = isOptions(place) ? (options.stream ?? this.set.pool.defaultStream) : (place as Stream)
-    if (typeof writes !== 'boolean')
-      throw new WrongTypeError(`use: writes must be true or false, not ${describe(writes)}`)
+    checkFlag('use: writes', writes)
     this.checkLive('use')
     checkSpillStream('use', stream, this.set.pool)
     if (this.memory === null) this.bringBack(stream)

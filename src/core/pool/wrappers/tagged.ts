@@ -7,7 +7,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { OutOfRangeError, WrongTypeError } from '../../base/argument-errors.js'
 import { type ByteSize, limitOf } from '../../base/byte-size.js'
-import { describe } from '../../base/bytes.js'
+import { checkFlag, describe } from '../../base/bytes.js'
 import { checkOptionNames, didYouMean } from '../../base/option-names.js'
 import type { DeviceBuffer } from '../buffer.js'
 import type { Pool } from '../pool.js'
@@ -44,7 +44,7 @@ export function tagged(upstream: Pool, options: TaggedOptions = {}): TaggedPool 
     throw new WrongTypeError(`tagged: limits must be an object such as { weights: '2GiB' }, not ${describe(limits)}`)
   }
   const { open = Object.keys(limits).length === 0 } = options
-  if (typeof open !== 'boolean') throw new WrongTypeError(`tagged: open must be true or false, not ${describe(open)}`)
+  checkFlag('tagged: open', open)
   const byTag = new Map<string, number>()
   for (const [tag, limit] of Object.entries(limits)) {
     byTag.set(tag, limitOf(limit, `tagged: the limit of '${tag}'`, upstream.context))
