@@ -4,8 +4,7 @@ import { OutOfRangeError, WrongTypeError } from '../core/base/argument-errors.js
 import { describe } from '../core/base/bytes.js'
 import { KeepError } from '../core/base/errors.js'
 import { listed } from '../core/base/readable.js'
-import { printable } from '../core/base/shown-text.js'
-import { shownName } from '../core/keeper/state/quota.js'
+import { printable, shownName } from '../core/base/shown-text.js'
 import { checkText } from './options.js'
 
 /** An array of a region. */

@@ -2,7 +2,7 @@
 // refused by name, before the driver refuses them.
 
 import { PoolError } from '../core/base/errors.js'
-import { shownName } from '../core/keeper/state/quota.js'
+import { shownName } from '../core/base/shown-text.js'
 import { DeviceArray, type TypedArrayConstructor, type TypedArrayOf } from '../core/pool/array.js'
 import type { GrowableAllocation } from '../core/pool/mapped/growable-allocation.js'
 import { MappedBuffer } from '../core/pool/mapped/mapped-buffer.js'

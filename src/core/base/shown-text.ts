@@ -13,6 +13,16 @@ export function printable(text: string): string {
   return text.replace(UNSEEN, '?')
 }
 
+/** A name as messages show it. */
+export function shownName(name: string): string {
+  return `'${printable(name)}'`
+}
+
+/** A text without unseen letters as one word of a shell, which may take it for an option. */
+export function quotedWord(text: string): string {
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`
+}
+
 /** The end of a long text: it tells paths apart. It begins with a whole letter. */
 export function shortened(text: string, most = MOST_SHOWN): string {
   if (text.length <= most) return text

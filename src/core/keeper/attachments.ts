@@ -7,21 +7,10 @@ import { closeDescriptor, duplicateDescriptor } from '../libraries/system-calls.
 import { MOST_DESCRIPTORS } from '../libraries/unix-socket.js'
 import type { Connection, RequestOptions } from './connection.js'
 import { ANSWERS, type Requests } from './messages.js'
-import type { KeepEvent, KeptDevice, PieceOf } from './region.js'
+import type { Facts, KeepEvent, PieceOf } from './region.js'
 
 /** The memory of a region: new descriptors of its pieces, which are closed, and the table of its arrays. */
 export type Source = () => { readonly pieces: readonly PieceOf[]; readonly directory: Uint8Array }
-
-/** A generation, as a keeper has to know it. */
-export interface Facts {
-  readonly generation: number
-  readonly name: string
-  readonly version: string
-  readonly device: KeptDevice
-  readonly labels: Readonly<Record<string, string>>
-  /** length of its contents */
-  readonly bytes: number
-}
 
 /** Once for each time that a region was attached. */
 interface Attachment {

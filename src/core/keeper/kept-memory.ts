@@ -2,12 +2,12 @@
 
 import { formatBytes } from '../base/bytes.js'
 import { listed } from '../base/readable.js'
+import { shownName } from '../base/shown-text.js'
 import { LastingAnswers } from '../libraries/lasting-answers.js'
 import { listNow } from './list-now.js'
 import type { RegionInfo } from './region.js'
 import { usualSocketPath } from './socket-path.js'
 import { pruneCommand } from './state/commands.js'
-import { shownName } from './state/quota.js'
 
 /** A keeper answers within a millisecond; on a busy machine it may have to wait until it runs. */
 const PATIENCE_MS = 200

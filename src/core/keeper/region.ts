@@ -36,6 +36,17 @@ export interface KeptDevice {
   readonly simulated: boolean
 }
 
+/** A generation, as a keeper has to know it. */
+export interface Facts {
+  readonly generation: number
+  readonly name: string
+  readonly version: string
+  readonly device: KeptDevice
+  readonly labels: Readonly<Record<string, string>>
+  /** length of its contents */
+  readonly bytes: number
+}
+
 /** Regions of this device are memory of the host: sealed files. */
 export const HOST = 'host'
 

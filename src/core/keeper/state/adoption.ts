@@ -2,20 +2,13 @@
 // The keeper before had no store, or ended before it had stored them.
 
 import { KeepError } from '../../base/errors.js'
-import type { KeptDevice, PieceOf } from '../region.js'
+import { shownName } from '../../base/shown-text.js'
+import type { Facts, PieceOf } from '../region.js'
 import { type Client, Generation } from './generation.js'
 import type { KeptRegions } from './kept-regions.js'
-import { shownName } from './quota.js'
 
 /** A generation that a client has. */
-export interface Offered {
-  readonly generation: number
-  readonly name: string
-  readonly version: string
-  readonly device: KeptDevice
-  readonly labels: Readonly<Record<string, string>>
-  /** length of its contents */
-  readonly bytes: number
+export interface Offered extends Facts {
   /** whether a keeper before had dropped it */
   readonly retired: boolean
   /** empty if the client only asks whether the keeper wants it */

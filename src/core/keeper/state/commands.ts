@@ -1,6 +1,6 @@
 // Commands that messages recommend. They can be pasted into a shell, whatever characters a name has.
 
-import { printable } from '../../base/shown-text.js'
+import { printable, quotedWord } from '../../base/shown-text.js'
 
 /** The command that starts a keeper; `socket` is where, if it is not the usual place. */
 export function startCommand(socket: string | null): string {
@@ -32,8 +32,7 @@ function at(socket: string | null): string {
 
 /** A text as one word of bash or zsh. Characters that messages do not show are escaped. */
 function inShell(text: string): string {
-  if (/^[\w./@:-]+$/.test(text)) return text
-  if (printable(text) === text) return `'${text.replaceAll("'", `'\\''`)}'`
+  if (printable(text) === text) return quotedWord(text)
   const escaped = [...text].map(letter =>
     printable(letter) === letter ? letter.replace(/['\\]/, '\\$&') : code(letter),
   )

@@ -3,9 +3,10 @@
 // generations stay while they have readers. A `find` is answered as soon as the state of its name allows.
 
 import { KeepError } from '../../base/errors.js'
+import { shownName } from '../../base/shown-text.js'
 import type { KeepEvent, KeptDevice, PieceOf } from '../region.js'
 import { bytesIn, type Client, type Filled, Generation, type Wanted } from './generation.js'
-import { type Limits, shownName, Usage } from './quota.js'
+import { type Limits, Usage } from './quota.js'
 import { checkFilled, nothingToDrop, notLeased, notThere, otherDevice, outOfOrder, tooManyWait } from './refusals.js'
 import { Unfinished } from './unfinished.js'
 
@@ -387,7 +388,7 @@ function isWanted(generation: Generation, { version }: Wanted): boolean {
 }
 
 function isEvictable({ labels }: Generation): boolean {
-  return Object.hasOwn(labels, 'evictable') && labels['evictable'] === 'yes'
+  return labels['evictable'] === 'yes'
 }
 
 function refused(error: KeepError): Outcome {

@@ -3,7 +3,7 @@
 import { formatBytes } from '../../base/bytes.js'
 import { KeepError } from '../../base/errors.js'
 import { listed } from '../../base/readable.js'
-import { printable } from '../../base/shown-text.js'
+import { printable, shownName } from '../../base/shown-text.js'
 import type { KeptDevice } from '../region.js'
 import { pruneAllCommand, pruneCommand } from './commands.js'
 import type { Generation } from './generation.js'
@@ -111,9 +111,4 @@ export class Usage {
   private mostBytes({ totalBytes }: KeptDevice): number {
     return this.limits.maxBytes ?? Math.floor(totalBytes * USUAL_SHARE)
   }
-}
-
-/** A name as messages show it. */
-export function shownName(name: string): string {
-  return `'${printable(name)}'`
 }

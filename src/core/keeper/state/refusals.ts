@@ -3,10 +3,10 @@
 import { formatBytes } from '../../base/bytes.js'
 import { KeepError } from '../../base/errors.js'
 import { listed } from '../../base/readable.js'
+import { shownName } from '../../base/shown-text.js'
 import type { KeptDevice, RegionInfo } from '../region.js'
 import { forceCommand, pruneCommand } from './commands.js'
 import { bytesIn, type Filled, type Generation, type Wanted } from './generation.js'
-import { shownName } from './quota.js'
 
 /** For a reader: nothing is ready that it wants, and no writer is about to make it ready. */
 export function notThere({ name, version }: Wanted, ready: Generation | null, mark: RegionInfo | undefined): KeepError {

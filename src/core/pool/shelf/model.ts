@@ -1,7 +1,7 @@
 // One model of a shelf, and its memory: a caching pool, made at the first use. While the model is awake, the pool has
 // all bytes of the model, so no use of it can fail because another program takes memory.
 
-import { printable } from '../../base/shown-text.js'
+import { shownName } from '../../base/shown-text.js'
 import { isDriverError } from '../../base/thrown.js'
 import type { SpareHandles } from '../backing/pieces/spare-handles.js'
 import type { CachingPool } from '../caching/caching-pool.js'
@@ -91,7 +91,7 @@ export class ShelvedModel<M> {
   private makeMemory(makePool: (maxPoolBytes: number) => CachingPool): void {
     this.drop()
     this.pool = makePool(this.bytes)
-    this.pool.raise = `raise the bytes of model ${shownModel(this.name)} on its shelf`
+    this.pool.raise = `raise the bytes of model ${shownName(this.name)} on its shelf`
     this.state = 'loading'
     try {
       this.pool.reserve(this.bytes)
@@ -163,9 +163,4 @@ export class ShelvedModel<M> {
       if (!isDriverError(error)) throw error
     }
   }
-}
-
-/** The name of a model as messages show it. */
-export function shownModel(name: string): string {
-  return `'${printable(name)}'`
 }

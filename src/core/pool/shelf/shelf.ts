@@ -7,13 +7,13 @@ import { disposeOf } from '../../base/disposal.js'
 import { PoolError } from '../../base/errors.js'
 import { didYouMean } from '../../base/option-names.js'
 import { listed, showAsText } from '../../base/readable.js'
-import { printable } from '../../base/shown-text.js'
+import { printable, shownName } from '../../base/shown-text.js'
 import type { Context } from '../../driver/context.js'
 import { onAbort, signalOf, tooManyWait, type WaitOptions } from '../../order/wait-options.js'
 import { SpareHandles } from '../backing/pieces/spare-handles.js'
 import { virtualMemoryObstacle } from '../backing/virtual-memory.js'
 import type { HostPool } from '../host/host-pool.js'
-import { type ModelStats, ShelvedModel, shownModel } from './model.js'
+import { type ModelStats, ShelvedModel } from './model.js'
 import {
   type ModelOptions,
   readModelOptions,
@@ -88,13 +88,13 @@ export class Shelf<M = unknown> implements Disposable, AsyncDisposable {
     if (typeof name !== 'string') throw new WrongTypeError(`add: name must be a text, not ${describe(name)}`)
     const { bytes, load, unchanged } = readModelOptions(options, this.device)
     if (this.byName.has(name))
-      throw new PoolError(`add: the shelf has a model ${shownModel(name)} already; remove it first`)
+      throw new PoolError(`add: the shelf has a model ${shownName(name)} already; remove it first`)
     const { context } = this.device.clocks
     const granule = context.activate().cuMemGetAllocationGranularity(context.device)
     const wholeBytes = Math.ceil(bytes / granule) * granule
     if (wholeBytes > this.budgetBytes) {
       throw new OutOfRangeError(
-        `add: bytes of model ${shownModel(name)} (${formatBytes(wholeBytes)}) exceed budgetBytes (${formatBytes(this.budgetBytes)}); raise that`,
+        `add: bytes of model ${shownName(name)} (${formatBytes(wholeBytes)}) exceed budgetBytes (${formatBytes(this.budgetBytes)}); raise that`,
       )
     }
     const model = new ShelvedModel(name, wholeBytes, load, unchanged)
@@ -124,7 +124,7 @@ export class Shelf<M = unknown> implements Disposable, AsyncDisposable {
     const outer = turns.scope?.model
     if (outer !== undefined && (outer !== model || !model.isReady)) {
       throw new PoolError(
-        `use: ${shownModel(name)} is asked for within a use of ${shownModel(outer.name)}, and each could wait for the other; end that use first`,
+        `use: ${shownName(name)} is asked for within a use of ${shownName(outer.name)}, and each could wait for the other; end that use first`,
         'ERR_POOL_IN_USE',
       )
     }
@@ -150,7 +150,7 @@ export class Shelf<M = unknown> implements Disposable, AsyncDisposable {
     const model = this.modelOf('remove', name)
     if (turns.scope?.model === model) throw withinUse('remove')
     this.byName.delete(name)
-    turns.refuse(new PoolError(`use: model ${shownModel(name)} was removed from the shelf`, 'ERR_POOL_CLOSED'), model)
+    turns.refuse(new PoolError(`use: model ${shownName(name)} was removed from the shelf`, 'ERR_POOL_CLOSED'), model)
     while (turns.isBusy(model)) await turns.untilChange()
     model.close()
     turns.models.delete(model)
@@ -267,7 +267,7 @@ export class Shelf<M = unknown> implements Disposable, AsyncDisposable {
     const model = this.byName.get(name)
     if (model !== undefined) return model
     const names = [...this.byName.keys()]
-    const shelf = names.length === 0 ? 'the shelf is empty' : `the models are ${listed(names.map(shownModel))}`
+    const shelf = names.length === 0 ? 'the shelf is empty' : `the models are ${listed(names.map(shownName))}`
     throw new OutOfRangeError(
       `${call}: no model ${printable(describe(name))}: ${shelf}${didYouMean(String(name), names)}`,
     )

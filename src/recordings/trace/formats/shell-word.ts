@@ -1,8 +1,7 @@
 // Paths and queries in commands that are printed to be copied.
 
-import { printable } from '../../../core/base/shown-text.js'
+import { printable, quotedWord } from '../../../core/base/shown-text.js'
 
-const SAFE_WORD = /^[\w@%+=:,./-]+$/
 const SAFE_WORD_OF_WINDOWS = /^[\w@+=:./\\-]+$/
 
 /**
@@ -10,8 +9,7 @@ const SAFE_WORD_OF_WINDOWS = /^[\w@+=:./\\-]+$/
  * of Windows know double quotes only, which no file name there has.
  */
 export function shellWord(text: string, platform: string = process.platform): string {
-  const isWindows = platform === 'win32'
-  const word = text.startsWith('-') ? `./${text}` : text
-  if ((isWindows ? SAFE_WORD_OF_WINDOWS : SAFE_WORD).test(word)) return word
-  return isWindows ? `"${printable(word)}"` : `'${printable(word).replaceAll("'", "'\\''")}'`
+  const word = printable(text.startsWith('-') ? `./${text}` : text)
+  if (platform !== 'win32') return quotedWord(word)
+  return SAFE_WORD_OF_WINDOWS.test(word) ? word : `"${word}"`
 }
