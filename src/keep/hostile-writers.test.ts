@@ -3,13 +3,13 @@
 
 import assert from 'node:assert/strict'
 import { ftruncateSync } from 'node:fs'
-import { afterEach, beforeEach, describe, it, test } from 'node:test'
+import { beforeEach, describe, it, test } from 'node:test'
 import { CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR as FILE } from '../core/driver/constants.js'
 import type { KeeperClient } from '../core/keeper/client.js'
 import { closeAll, openFiles, refused } from '../core/keeper/keeper.fixture.js'
 import type { KeptDevice, PieceOf } from '../core/keeper/region.js'
 import { memoryFile } from '../core/libraries/sealed-memory.js'
-import { GRANULE, KeepWorld, type TestDevice } from './keep.fixture.js'
+import { eachInWorld, GRANULE, type KeepWorld, type TestDevice } from './keep.fixture.js'
 import type { Keep } from './keep.js'
 import { fillWhole } from './keep-process.fixture.js'
 
@@ -23,13 +23,12 @@ else {
     let device: TestDevice
     let keep: Keep
     let writer: KeeperClient
+    eachInWorld(given => {
+      ;({ world, device, keep } = given)
+    })
     beforeEach(async () => {
-      world = new KeepWorld()
-      device = world.openDevice()
-      keep = await world.openKeep(device)
       writer = await world.connect()
     })
-    afterEach(() => world.end().finally(() => world.discard()))
 
     /** Exported memory with its size, or another size. */
     function piece(bytes = GRANULE, said = bytes): PieceOf {

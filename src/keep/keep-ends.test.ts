@@ -1,20 +1,21 @@
 // How regions end: dropped, closed, with their device, and with the keeper.
 
 import assert from 'node:assert/strict'
-import { afterEach, beforeEach, describe, it, test } from 'node:test'
+import { describe, it, test } from 'node:test'
 import { MiB } from '../core/base/bytes.js'
-import type { Device } from '../core/device/device.js'
 import { type FindRequest, KeeperClient } from '../core/keeper/client.js'
 import { refused } from '../core/keeper/keeper.fixture.js'
 import type { KeepEvent } from '../core/keeper/region.js'
 import {
   CAPACITY,
+  eachInWorld,
   GRANULE,
   gate,
-  KeepWorld,
+  type KeepWorld,
   none,
   poolError,
   statesOf,
+  type TestDevice,
   threeWords,
   V1,
   wordsIn,
@@ -25,14 +26,11 @@ if (process.platform !== 'linux') test('ends of regions', { skip: `need Linux, n
 else {
   describe('kept regions end', () => {
     let world: KeepWorld
-    let device: Device
+    let device: TestDevice
     let keep: Keep
-    beforeEach(async () => {
-      world = new KeepWorld()
-      device = world.openDevice()
-      keep = await world.openKeep(device)
+    eachInWorld(given => {
+      ;({ world, device, keep } = given)
     })
-    afterEach(() => world.end().finally(() => world.discard()))
 
     it('by drop, prune, and force', async () => {
       const a = await keep.region('a', V1, threeWords)

@@ -4,6 +4,7 @@
 import assert from 'node:assert/strict'
 import { mkdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
+import { afterEach, beforeEach } from 'node:test'
 import { KiB, MiB } from '../core/base/bytes.js'
 import type { Device } from '../core/device/device.js'
 import { openDevice } from '../core/device/open.js'
@@ -104,6 +105,19 @@ export class KeepWorld {
   discard(): void {
     rmSync(this.place.folder, { recursive: true, force: true })
   }
+}
+
+/** Gives each test of a suite a world of its own, with a device and its keep. */
+export function eachInWorld(
+  take: (given: { readonly world: KeepWorld; readonly device: TestDevice; readonly keep: Keep }) => void,
+): void {
+  let world: KeepWorld
+  beforeEach(async () => {
+    world = new KeepWorld()
+    const device = world.openDevice()
+    take({ world, device, keep: await world.openKeep(device) })
+  })
+  afterEach(() => world.end().finally(() => world.discard()))
 }
 
 export const V1: RegionOptions = { bytes: 4 * KiB, version: 'v1' }

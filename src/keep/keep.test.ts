@@ -1,16 +1,17 @@
 // Regions of a keeper in this process, on devices that share one simulated machine: how they are filled and found.
 
 import assert from 'node:assert/strict'
-import { afterEach, beforeEach, describe, it, test } from 'node:test'
+import { describe, it, test } from 'node:test'
 import { KiB, MiB } from '../core/base/bytes.js'
 import { openDevice } from '../core/device/open.js'
 import { STORE_PTX } from '../core/driver/store-kernel.fixture.js'
 import { refused } from '../core/keeper/keeper.fixture.js'
 import {
   CAPACITY,
+  eachInWorld,
   GRANULE,
   gate,
-  KeepWorld,
+  type KeepWorld,
   none,
   poolError,
   statesOf,
@@ -27,12 +28,9 @@ else {
     let world: KeepWorld
     let device: TestDevice
     let keep: Keep
-    beforeEach(async () => {
-      world = new KeepWorld()
-      device = world.openDevice()
-      keep = await world.openKeep(device)
+    eachInWorld(given => {
+      ;({ world, device, keep } = given)
     })
-    afterEach(() => world.end().finally(() => world.discard()))
 
     describe('are filled once', () => {
       it('and found again with their contents, by other devices and by other processes', async () => {

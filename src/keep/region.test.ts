@@ -1,27 +1,34 @@
 // Regions that are whole: read-only memory with arrays.
 
 import assert from 'node:assert/strict'
-import { afterEach, beforeEach, describe, it, test } from 'node:test'
+import { describe, it, test } from 'node:test'
 import { inspect } from 'node:util'
 import { KiB } from '../core/base/bytes.js'
-import type { Device } from '../core/device/device.js'
 import { refused } from '../core/keeper/keeper.fixture.js'
 import type { Filling } from './filling.js'
-import { CAPACITY, GRANULE, KeepWorld, none, poolError, threeWords, V1, wordsIn } from './keep.fixture.js'
+import {
+  CAPACITY,
+  eachInWorld,
+  GRANULE,
+  type KeepWorld,
+  none,
+  poolError,
+  type TestDevice,
+  threeWords,
+  V1,
+  wordsIn,
+} from './keep.fixture.js'
 import type { Keep } from './keep.js'
 
 if (process.platform !== 'linux') test('regions', { skip: `need Linux, not ${process.platform}` }, () => {})
 else {
   describe('regions that are whole', () => {
     let world: KeepWorld
-    let device: Device
+    let device: TestDevice
     let keep: Keep
-    beforeEach(async () => {
-      world = new KeepWorld()
-      device = world.openDevice()
-      keep = await world.openKeep(device)
+    eachInWorld(given => {
+      ;({ world, device, keep } = given)
     })
-    afterEach(() => world.end().finally(() => world.discard()))
 
     describe('are read-only', () => {
       it('for every call that writes, by name', async () => {

@@ -8,6 +8,7 @@ import { UnixSocket } from '../libraries/unix-socket.js'
 import { KeeperClient } from './client.js'
 import {
   Actor,
+  Clients,
   commit,
   contents,
   DEVICE,
@@ -26,20 +27,16 @@ else {
     after(remove)
     const wanted = { version: 'v1', bytes: 1000, device: DEVICE }
     const actors: Actor[] = []
-    const clients: KeeperClient[] = []
+    const clients = new Clients(path)
     const start = async (role: 'keeper' | 'successor', ...args: readonly string[]) => {
       const made = new Actor([role, path, ...args])
       actors.push(made)
       assert.equal(await made.line(), 'listens')
       return made
     }
-    const connect = async () => {
-      const client = await KeeperClient.open({ path, timeoutMs: 60_000 })
-      clients.push(client)
-      return client
-    }
+    const connect = () => clients.connect()
     afterEach(async () => {
-      for (const client of clients.splice(0)) client.close()
+      clients.close()
       for (const each of actors.splice(0)) await each.kill()
     })
 
@@ -71,7 +68,7 @@ else {
       await two.release(first)
       assert.deepEqual(await read(await connect(), 'weights'), ['second version'])
       await assert.rejects(two.find({ name: 'abandoned', purpose: 'read', device: DEVICE }), refused('unfinished', /./))
-      for (const client of clients.splice(0)) client.close()
+      clients.close()
       const operator = await connect()
       await operator.prune({ all: true })
       assert.deepEqual(await operator.list(), [])
@@ -115,7 +112,7 @@ else {
           assert.equal(keeper.process.exitCode, 0, 'it had confirmed')
           break
         }
-        clients.push(other as KeeperClient)
+        clients.add(other as KeeperClient)
         const found = await client.find({ name: 'weights', purpose: 'read', device: DEVICE })
         assert.deepEqual(contents(found), texts, `point ${point}`)
         await client.release(found.generation)

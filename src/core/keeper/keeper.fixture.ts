@@ -119,21 +119,41 @@ export async function read(client: KeeperClient, name: string): Promise<string[]
   return contents(await client.find({ name, purpose: 'read', device: DEVICE }))
 }
 
+/** Clients of the keeper at a path. */
+export class Clients {
+  private readonly all: KeeperClient[] = []
+
+  constructor(private readonly path: string) {}
+
+  async connect(timeoutMs = 60_000): Promise<KeeperClient> {
+    return this.add(await KeeperClient.open({ path: this.path, timeoutMs }))
+  }
+
+  /** Closes this client, too, with the others. */
+  add(client: KeeperClient): KeeperClient {
+    this.all.push(client)
+    return client
+  }
+
+  close(): void {
+    for (const client of this.all.splice(0)) client.close()
+  }
+}
+
 /** A keeper in this process, and its clients. At the end it asserts that every descriptor is closed. */
 export class KeeperHere {
   keeper!: Keeper
   private running!: Promise<void>
-  private readonly clients: KeeperClient[] = []
+  private readonly clients: Clients
   private readonly earlier = openFiles()
 
   constructor(private readonly path: string) {
+    this.clients = new Clients(path)
     this.start()
   }
 
-  async connect(timeoutMs = 60_000): Promise<KeeperClient> {
-    const client = await KeeperClient.open({ path: this.path, timeoutMs })
-    this.clients.push(client)
-    return client
+  connect(timeoutMs?: number): Promise<KeeperClient> {
+    return this.clients.connect(timeoutMs)
   }
 
   /** Ends the keeper, and starts the next one. */
@@ -149,7 +169,7 @@ export class KeeperHere {
       this.keeper.regions.check()
       await before()
     } finally {
-      for (const client of this.clients) client.close()
+      this.clients.close()
       this.keeper.end()
       await this.running
     }

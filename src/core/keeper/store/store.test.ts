@@ -5,9 +5,9 @@ import { join } from 'node:path'
 import { after, afterEach, beforeEach, describe, test } from 'node:test'
 import { memoryFile } from '../../libraries/sealed-memory.js'
 import { closeDescriptor } from '../../libraries/system-calls.js'
-import { KeeperClient } from '../client.js'
 import {
   Actor,
+  Clients,
   commit,
   contents,
   DEVICE,
@@ -27,20 +27,16 @@ else
     after(remove)
     let manager: TestManager
     const keepers: Actor[] = []
-    const clients: KeeperClient[] = []
+    const clients = new Clients(path)
     const start = async (...args: readonly string[]) => {
       const keeper = manager.start(...args)
       keepers.push(keeper)
       assert.equal(await keeper.line(), 'listens')
       return keeper
     }
-    const connect = async () => {
-      const client = await KeeperClient.open({ path, timeoutMs: 60_000 })
-      clients.push(client)
-      return client
-    }
+    const connect = () => clients.connect()
     const end = async () => {
-      for (const client of clients.splice(0)) client.close()
+      clients.close()
       for (const each of keepers.splice(0)) await each.kill()
     }
     beforeEach(() => {
