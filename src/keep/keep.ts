@@ -2,11 +2,10 @@
 // makes the memory, maps it and describes its contents; the messages are core/keeper's. docs/keep.md is for those who
 // run a server.
 
-import { AsyncLocalStorage } from 'node:async_hooks'
 import { OutOfRangeError, WrongTypeError } from '../core/base/argument-errors.js'
-import { checkFlag, describe, formatBytes } from '../core/base/bytes.js'
-import { KeepError, OutOfMemoryError, PoolError } from '../core/base/errors.js'
-import { checkOptionNames } from '../core/base/option-names.js'
+import { describe, formatBytes } from '../core/base/bytes.js'
+import { KeepError, PoolError } from '../core/base/errors.js'
+import { checkFlag, checkOptionNames } from '../core/base/option-names.js'
 import { showAsText } from '../core/base/readable.js'
 import { shownName } from '../core/base/shown-text.js'
 import { Device } from '../core/device/device.js'
@@ -17,12 +16,13 @@ import type { Found } from '../core/keeper/receiving.js'
 import type { KeepEvent, KeptDevice, PruneRule, RegionInfo } from '../core/keeper/region.js'
 import { within } from '../core/libraries/arguments.js'
 import { MOST_DESCRIPTORS } from '../core/libraries/unix-socket.js'
-import { untilDone } from '../core/order/polling.js'
 import { signalOf } from '../core/order/wait-options.js'
 import { shareableGranule } from '../core/pool/mapped/interprocess-buffer.js'
 import { announcePool } from '../core/pool/new-pools.js'
+import { FillScopes } from './fill-scopes.js'
 import { Filling } from './filling.js'
 import { hostMemory, KeptFile } from './kept-file.js'
+import { LeavingMemory } from './leaving-memory.js'
 import {
   type AttachOptions,
   checkName,
@@ -32,7 +32,6 @@ import {
   readWanted,
 } from './options.js'
 import { Region } from './region.js'
-import type { RegionBuffer } from './region-buffer.js'
 
 const MOST_TIMEOUT_MS = 2 ** 31 - 1 // of setTimeout
 const INSTEAD = 'such a device can keep no memory; load it in each process'
@@ -53,13 +52,6 @@ export async function openKeep(device: Device, options: KeepOptions = {}): Promi
   return keep
 }
 
-/** The code that fills a region or file; it may fill others within. */
-interface Scope {
-  readonly name: string
-  readonly outer: Scope | undefined
-  isOver: boolean
-}
-
 /** A region that this process has attached or fills. */
 export interface HeldRegion {
   readonly name: string
@@ -74,10 +66,8 @@ export interface HeldRegion {
 export class Keep implements Disposable {
   private readonly regions = new Set<Region | KeptFile>()
   private readonly fillings = new Set<Filling>()
-  /** the device memory of all these, until it is given back */
-  private readonly buffers = new Set<RegionBuffer>()
-  /** what the code that runs fills */
-  private readonly scopes = new AsyncLocalStorage<Scope>()
+  private readonly memory = new LeavingMemory()
+  private readonly scopes = new FillScopes()
   private isClosed = false
 
   /** @internal */
@@ -98,7 +88,7 @@ export class Keep implements Disposable {
     const found = await this.foundOrBegun('region', name, options)
     if (found instanceof Region) return found
     try {
-      await this.filled(name, () => fill(found))
+      await this.scopes.run(name, () => fill(found))
       return (await this.commit([found]))[0]
     } finally {
       this.forget(found)
@@ -114,7 +104,7 @@ export class Keep implements Disposable {
     const { version } = options
     checkName('attach', name)
     checkVersion('attach', version)
-    if (this.isFilledHere(name)) await this.checkReady(name, version)
+    if (this.scopes.includes(name)) await this.checkReady(name, version)
     const found = await this.find({ name, purpose: 'read', version, signal, device: this.ownDevice })
     if (found.kind === 'lease') throw new KeepError(`attach: the keeper has no region ${shownName(name)}`, 'absent')
     return this.attached(name, found)
@@ -174,7 +164,7 @@ export class Keep implements Disposable {
     if (found.kind === 'ready') return this.remembered(KeptFile.found(this.client, name, found))
     const { version } = wanted
     const lease = { name, version, generation: found.generation }
-    const file = await KeptFile.filled(this.client, lease, path => this.filled(name, () => fill(path)))
+    const file = await KeptFile.filled(this.client, lease, path => this.scopes.run(name, () => fill(path)))
     if (!this.isClosed) return this.remembered(file)
     file.close()
     throw closedMeanwhile()
@@ -301,56 +291,23 @@ export class Keep implements Disposable {
     bytes: number,
     signal: AbortSignal | undefined,
   ): Promise<Filling> {
-    const open = () => Filling.open(this.device, this.client, lease, bytes, this.granuleBytes)
-    try {
-      const filling = await this.withRoom(open, signal)
+    const open = () => {
+      if (this.isClosed) throw closedMeanwhile()
+      const filling = Filling.open(this.device, this.client, lease, bytes, this.granuleBytes)
       this.fillings.add(filling)
-      this.noteBuffer(filling.buffer)
+      this.memory.note(filling.buffer)
       return filling
+    }
+    try {
+      return await this.memory.withRoom(open, () => this.isClosed, signal)
     } catch (error) {
       this.client.abandon(lease.generation).catch(() => {}) // the first error helps more
       throw error
     }
   }
 
-  /** Runs `open`, and once more after an out-of-memory if regions that were closed here still had memory then. */
-  private async withRoom(open: () => Filling, signal: AbortSignal | undefined): Promise<Filling> {
-    try {
-      return open()
-    } catch (error) {
-      const leaving = [...this.buffers].filter(({ freed, allocation }) => freed && !allocation.closed)
-      if (!(error instanceof OutOfMemoryError) || leaving.length === 0) throw error
-      await untilDone(() => this.isClosed || leaving.every(({ allocation }) => allocation.settle()), { signal })
-    }
-    if (this.isClosed) throw closedMeanwhile()
-    return open()
-  }
-
-  private noteBuffer(buffer: RegionBuffer): void {
-    for (const other of this.buffers) if (other.allocation.closed) this.buffers.delete(other)
-    this.buffers.add(buffer)
-  }
-
-  /** Runs the code that fills a region or file. */
-  private async filled(name: string, fill: () => void | Promise<void>): Promise<void> {
-    const scope = { name, outer: this.scopes.getStore(), isOver: false }
-    try {
-      await this.scopes.run(scope, async () => await fill())
-    } finally {
-      scope.isOver = true
-    }
-  }
-
-  /** Whether the code that runs fills a region or file of that name, and so must not wait for it. */
-  private isFilledHere(name: string): boolean {
-    for (let scope = this.scopes.getStore(); scope !== undefined; scope = scope.outer) {
-      if (scope.name === name && !scope.isOver) return true
-    }
-    return false
-  }
-
   private checkNotFilled(call: string, name: string): void {
-    if (this.isFilledHere(name)) throw filledHere(call, name)
+    if (this.scopes.includes(name)) throw filledHere(call, name)
   }
 
   /** Within a `fill` of the same name only what is ready can be attached. */
@@ -362,7 +319,7 @@ export class Keep implements Disposable {
 
   private attached(name: string, found: Extract<Found, { kind: 'ready' }>): Region {
     const region = Region.attached(this.device, this.client, name, found, this.granuleBytes)
-    this.noteBuffer(region.buffer)
+    this.memory.note(region.buffer)
     return this.remembered(region)
   }
 
