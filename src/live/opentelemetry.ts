@@ -2,8 +2,8 @@
 // in it. Only the shape of a meter is used, so that the package needs no OpenTelemetry itself.
 
 import { WrongTypeError } from '../core/base/argument-errors.js'
-import { checkFlag, describe } from '../core/base/bytes.js'
-import { checkOptionNames } from '../core/base/option-names.js'
+import { describe } from '../core/base/bytes.js'
+import { checkFlag, checkOptionNames } from '../core/base/option-names.js'
 import { isDriverError } from '../core/base/thrown.js'
 import type { Context } from '../core/driver/context.js'
 import { uuidText } from '../core/driver/uuid-text.js'

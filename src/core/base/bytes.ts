@@ -69,11 +69,6 @@ export function bytesFrom(offset: number, wholeBytes: number): number {
   return Number.isSafeInteger(offset) && offset >= 0 ? Math.max(0, wholeBytes - offset) : 0
 }
 
-/** Throws TypeError unless `value` is true or false; `what` names the call and the argument. */
-export function checkFlag(what: string, value: unknown): void {
-  if (typeof value !== 'boolean') throw new WrongTypeError(`${what} must be true or false, not ${describe(value)}`)
-}
-
 /** Names a bad value in an error message. */
 export function describe(value: unknown): string {
   if (value === null || value === undefined) return String(value)

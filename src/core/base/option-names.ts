@@ -1,4 +1,4 @@
-// The check of option names that all functions with options share.
+// Checks of options that many functions share.
 
 import { WrongTypeError } from './argument-errors.js'
 import { describe } from './bytes.js'
@@ -13,6 +13,11 @@ export function checkOptionNames(call: string, options: object, names: readonly 
     const meant = meantBy(call, name, names)
     throw new WrongTypeError(`${call}: unknown option '${name}'; the options are ${names.join(', ')}${meant}`)
   }
+}
+
+/** Throws TypeError unless `value` is true or false; `what` names the call and the argument. */
+export function checkFlag(what: string, value: unknown): void {
+  if (typeof value !== 'boolean') throw new WrongTypeError(`${what} must be true or false, not ${describe(value)}`)
 }
 
 /** Whether a value is an object as a program writes it: instances of classes have fields that are no options. */

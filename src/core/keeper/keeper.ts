@@ -12,7 +12,7 @@ import { Entrance } from './entrance.js'
 import { Heritage, type Inheritance, inheritedFrom } from './handover.js'
 import { REQUESTS } from './messages.js'
 import { openFiles } from './open-files.js'
-import { commonVersion, type PacketType, VERSIONS, type Versions } from './protocol.js'
+import { commonVersion, VERSIONS, type Versions } from './protocol.js'
 import type { KeepEvent } from './region.js'
 import { answerTo, found, offered, sealed } from './requests.js'
 import { listenAlone, listenAt, nameListener, usualSocketPath } from './socket-path.js'
@@ -25,8 +25,6 @@ import type { ServiceManager } from './store/service-manager.js'
 
 /** All others wait meanwhile. 10,000 regions take less than a second. */
 const LONGEST_HANDOVER_MS = 10_000
-/** Requests whose clients count on memory that is free afterwards. */
-const FREEING: ReadonlySet<PacketType> = new Set(['drop', 'prune'])
 /** A keeper without requests for this long gives back the memory of its code. */
 const RESTS_AFTER_MS = 2000
 
@@ -178,7 +176,7 @@ export class Keeper {
         const send = () => {
           if (answer !== null) channel.send('ok', request, answer.body, answer.descriptors)
         }
-        if (FREEING.has(type)) this.whenFree(send)
+        if (type === 'drop' || type === 'prune') this.whenFree(send)
         else {
           this.save()
           send()
@@ -313,7 +311,7 @@ export class Keeper {
   private whenFree(send: () => void): void {
     this.save()
     if (this.store === null) send()
-    else this.store.whenHandled(send)
+    else this.store.notifications.send([], send)
   }
 
   private save(): void {

@@ -82,10 +82,9 @@ function lockedPlace(path: string): number {
   const error = refusal(system, 'flock', path)
   closeSync(lock)
   if (error.resultName !== 'EAGAIN') throw error
-  const isReachable = !(foreignSocket(path)?.startsWith('there is no') ?? false)
-  const fact = isReachable
-    ? `a keeper listens at ${path} already; end it, or take over from it with --replace`
-    : `a keeper runs without its socket, for ${path} was removed; end its process, which fuser ${file} shows`
+  const fact = foreignSocket(path)?.startsWith('there is no')
+    ? `a keeper runs without its socket, for ${path} was removed; end its process, which fuser ${file} shows`
+    : `a keeper listens at ${path} already; end it, or take over from it with --replace`
   throw new DescriptorError('flock', 'EADDRINUSE', fact)
 }
 

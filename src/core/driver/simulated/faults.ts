@@ -1,8 +1,8 @@
 // Injected faults: rules that make driver calls fail, for tests. call-interceptor.ts asks them at each call.
 
 import { OutOfRangeError, WrongTypeError } from '../../base/argument-errors.js'
-import { checkFlag, describe } from '../../base/bytes.js'
-import { checkOptionNames } from '../../base/option-names.js'
+import { describe } from '../../base/bytes.js'
+import { checkFlag, checkOptionNames } from '../../base/option-names.js'
 import { RESULT } from '../constants.js'
 import type { CallName } from '../driver.js'
 import { CALL_NAMES } from '../table.js'

@@ -2,8 +2,8 @@
 
 import { OutOfRangeError, WrongTypeError } from '../../base/argument-errors.js'
 import { bytesOf, type FixedSize } from '../../base/byte-size.js'
-import { checkFlag, describe, GiB, KiB, MiB } from '../../base/bytes.js'
-import { checkOptionNames } from '../../base/option-names.js'
+import { describe, GiB, KiB, MiB } from '../../base/bytes.js'
+import { checkFlag, checkOptionNames } from '../../base/option-names.js'
 import { passesDescriptors } from '../../libraries/system-calls.js'
 import type { FaultRule } from './faults.js'
 

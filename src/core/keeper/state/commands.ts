@@ -7,15 +7,11 @@ export function startCommand(socket: string | null): string {
   return `cuda-mempool keep${at(socket)}`
 }
 
-/** The command that drops the region of a name if it has no readers. */
-export function pruneCommand(name: string, socket: string | null): string {
+/** The command that drops the region of a name, or with null all regions, without readers. */
+export function pruneCommand(name: string | null, socket: string | null): string {
+  if (name === null) return `cuda-mempool keep prune --all${at(socket)}`
   const option = name.startsWith('-') ? `--name=${inShell(name)}` : `--name ${inShell(name)}`
   return `cuda-mempool keep prune ${option}${at(socket)}`
-}
-
-/** The command that drops all regions without readers. */
-export function pruneAllCommand(socket: string | null): string {
-  return `cuda-mempool keep prune --all${at(socket)}`
 }
 
 /** The command that drops the region of a name, and ends its readers and its writer. */

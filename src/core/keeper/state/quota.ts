@@ -5,7 +5,7 @@ import { KeepError } from '../../base/errors.js'
 import { listed } from '../../base/readable.js'
 import { printable, shownName } from '../../base/shown-text.js'
 import type { KeptDevice } from '../region.js'
-import { pruneAllCommand, pruneCommand } from './commands.js'
+import { pruneCommand } from './commands.js'
 import type { Generation } from './generation.js'
 
 export interface Limits {
@@ -89,7 +89,7 @@ export class Usage {
     const enough = idle.find(each => !this.isTooMuch(bytes, device, [each]))
     const ordered = enough === undefined ? idle : [enough, ...idle.filter(each => each !== enough)]
     const regions = ordered.map(each => `${shownName(each.name)} (${formatBytes(each.bytes)})`)
-    const command = enough === undefined ? pruneAllCommand(this.socket) : pruneCommand(enough.name, this.socket)
+    const command = pruneCommand(enough?.name ?? null, this.socket)
     const isLittle = this.isTooMuch(bytes, device, idle) ? `, and end some readers, or raise ${option}` : ''
     return `without readers: ${listed(regions)}; free with: ${command}${isLittle}`
   }

@@ -106,11 +106,6 @@ export class DescriptorStore {
     this.notifications.send(removed.map(removing))
   }
 
-  /** Calls `done` once the manager has handled all that it was told, or cannot be told. */
-  whenHandled(done: () => void): void {
-    this.notifications.send([], done)
-  }
-
   private factsOf(generation: Generation): Buffer {
     const facts = this.facts.get(generation.number) ?? Buffer.from(JSON.stringify(factsOf(generation, [])))
     this.facts.set(generation.number, facts)

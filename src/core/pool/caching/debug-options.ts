@@ -1,7 +1,7 @@
 import { OutOfRangeError, WrongTypeError } from '../../base/argument-errors.js'
 import { type ByteSize, bytesOf, limitOf } from '../../base/byte-size.js'
-import { checkFlag, describe, formatBytes, GiB, MiB } from '../../base/bytes.js'
-import { checkOptionNames, withDefaults } from '../../base/option-names.js'
+import { describe, formatBytes, GiB, MiB } from '../../base/bytes.js'
+import { checkFlag, checkOptionNames, withDefaults } from '../../base/option-names.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 
 /** How a caching pool in debug mode looks for mistakes; every option may be left out. */

@@ -3,8 +3,9 @@
 
 import { randomUUID } from 'node:crypto'
 import { type ByteSize, bytesOf, limitOf } from '../../base/byte-size.js'
-import { checkFlag, formatBytes } from '../../base/bytes.js'
+import { formatBytes } from '../../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
+import { checkFlag } from '../../base/option-names.js'
 import type { Bytes } from '../../base/typed-arrays.js'
 import {
   CU_MEM_ALLOCATION_TYPE_PINNED,

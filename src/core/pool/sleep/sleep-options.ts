@@ -1,7 +1,7 @@
 import { WrongTypeError } from '../../base/argument-errors.js'
-import { checkFlag, describe } from '../../base/bytes.js'
+import { describe } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
-import { checkOptionNames } from '../../base/option-names.js'
+import { checkFlag, checkOptionNames } from '../../base/option-names.js'
 import type { Context } from '../../driver/context.js'
 import type { HostMemory } from './host-copies.js'
 

@@ -5,9 +5,9 @@
 
 import { WrongTypeError } from '../../base/argument-errors.js'
 import type { ByteSize } from '../../base/byte-size.js'
-import { checkFlag, describe, formatBytes } from '../../base/bytes.js'
+import { describe, formatBytes } from '../../base/bytes.js'
 import { OutOfMemoryError } from '../../base/errors.js'
-import { checkOptionNames } from '../../base/option-names.js'
+import { checkFlag, checkOptionNames } from '../../base/option-names.js'
 import { Nvtx, openNvtx } from '../../libraries/nvtx.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'

@@ -1,10 +1,10 @@
 // A buffer that may be on the device or on the host. Its copies are work of the stream that needs the room or the
 // contents, so the host waits for nothing. The buffer has an address only within `use`.
 
-import { checkFlag, formatBytes } from '../../base/bytes.js'
+import { formatBytes } from '../../base/bytes.js'
 import { disposeOf } from '../../base/disposal.js'
 import { PoolError } from '../../base/errors.js'
-import { checkOptionNames } from '../../base/option-names.js'
+import { checkFlag, checkOptionNames } from '../../base/option-names.js'
 import { showAsText } from '../../base/readable.js'
 import type { Context } from '../../driver/context.js'
 import { checkStreamOf, Stream } from '../../order/stream.js'
