@@ -35,7 +35,10 @@ export class Windows {
 
   constructor() {
     mkdirSync(this.env.WINEPREFIX)
-    spawnSync('wine', ['wineboot', '--init'], { env: this.env }) // it writes the disk, and says so
+    // The server stays until close. A service that crashes would otherwise write to the output of the command that
+    // started the server again.
+    spawnSync('wineserver', ['--persistent'], { env: this.env, stdio: 'ignore' })
+    spawnSync('wine', ['wineboot', '--init'], { env: this.env, stdio: 'ignore' })
   }
 
   /** Runs Node in a folder. */
