@@ -2,6 +2,7 @@
 
 import { WrongTypeError } from './argument-errors.js'
 import { describe } from './bytes.js'
+import { printable } from './shown-text.js'
 
 /** Throws TypeError in the name of `call` unless `options` is an object with options among `names`. */
 export function checkOptionNames(call: string, options: object, names: readonly string[]): void {
@@ -55,7 +56,7 @@ function meantBy(call: string, name: string, names: readonly string[]): string {
 /** The end of a message: the name that is like a wrong one, if there is one. */
 export function didYouMean(name: string, names: readonly string[]): string {
   const near = nearest(name, names)
-  return near === undefined ? '' : `; did you mean ${near}?`
+  return near === undefined ? '' : `; did you mean ${printable(near)}?`
 }
 
 /** A name as other libraries and languages write it, such as max_pool_size, in the words of this one. */

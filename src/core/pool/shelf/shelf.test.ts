@@ -425,6 +425,8 @@ describe('errors of a shelf', () => {
       /early/,
     )
     await assert.rejects(shelf.remove('b'), /remove: no model 'b'/)
+    shelf.add('weights\u001b', modelOf(1))
+    await assert.rejects(shelf.remove('weight\u001b'), /no model 'weight\?': .*; did you mean weights\?\?$/)
     await shelf.close()
     assert.throws(() => shelf.add('b', modelOf(1)), { code: 'ERR_POOL_CLOSED' })
     await assert.rejects(
