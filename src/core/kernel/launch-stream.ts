@@ -1,4 +1,4 @@
-// The stream of a launch that names none. CUDA's own answer, the default stream, is a race where the buffers have
+// The stream of a launch, or of other work, that names none. CUDA's own answer, the default stream, is a race where the buffers have
 // another: they are written and freed in the order of theirs.
 
 import { PoolError } from '../base/errors.js'
@@ -20,7 +20,7 @@ type Value = StreamOrdered | Uint8Array | number | bigint | boolean
  * memory of the others then waits for the launch. Without buffers, `defaultStream`. Throws PoolError if the order of
  * the buffers' streams is not known, or if a capture is under way and none of them is captured.
  */
-export function launchStream(defaultStream: Stream, values: readonly Value[]): Stream {
+export function launchStream(defaultStream: Stream, values: readonly Value[], call = 'launch'): Stream {
   let stream: Stream | undefined
   let hasSeveral = false
   for (let index = 0; index < values.length; index++) {
@@ -30,10 +30,10 @@ export function launchStream(defaultStream: Stream, values: readonly Value[]): S
     else if (other !== stream) hasSeveral = true
   }
   if (stream === undefined) stream = defaultStream
-  else if (hasSeveral || stream.clocks !== defaultStream.clocks || stream.closed) stream = lastOf(values, defaultStream)
+  else if (hasSeveral || stream.clocks !== defaultStream.clocks || stream.closed) stream = lastOf(values, defaultStream, call)
   if (defaultStream.clocks.captures.size > 0 && stream.capture === null) {
     throw new PoolError(
-      `launch: a stream is being captured, and ${streamName(stream.handle)}, where this launch would run, is not; pass stream`,
+      `${call}: a stream is being captured, and ${streamName(stream.handle)}, where this would run, is not; pass stream`,
       'ERR_STREAM_CAPTURED',
     )
   }
@@ -41,7 +41,7 @@ export function launchStream(defaultStream: Stream, values: readonly Value[]): S
 }
 
 /** Of the buffers' streams, or the default stream if all are closed, one that comes after the work on all others. */
-function lastOf(values: readonly Value[], defaultStream: Stream): Stream {
+function lastOf(values: readonly Value[], defaultStream: Stream, call: string): Stream {
   const { clocks } = defaultStream
   const streams = [...new Set(values.map(streamOf).filter(stream => stream !== undefined))]
   const open = streams.filter(stream => !stream.closed && stream.clocks === clocks)
@@ -52,7 +52,7 @@ function lastOf(values: readonly Value[], defaultStream: Stream): Stream {
   if (last === undefined) {
     const names = streams.map(stream => streamName(stream.closed ? null : stream.handle)).join(', ')
     throw new PoolError(
-      `launch: the buffers are of ${names}, and their order is not known; pass stream, and let it wait for the others (stream.wait(event))`,
+      `${call}: the buffers are of ${names}, and their order is not known; pass stream, and let it wait for the others (stream.wait(event))`,
       'ERR_STREAM_ORDER',
     )
   }

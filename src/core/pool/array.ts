@@ -112,6 +112,14 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     return new DeviceArray(buffer, type, byteOffset, count, false)
   }
 
+  /**
+   * The class of the elements' typed array.
+   * @internal
+   */
+  get elementClass(): TypedArrayConstructor {
+    return this.type
+  }
+
   /** Its address on the device. */
   get ptr(): number {
     return this.buffer.ptr + this.byteOffset

@@ -1,0 +1,153 @@
+// The memory of a collective: its addresses, elements and stream, checked before NCCL hears of them.
+
+import { OutOfRangeError, WrongTypeError } from '../core/base/argument-errors.js'
+import { describe } from '../core/base/bytes.js'
+import { PoolError } from '../core/base/errors.js'
+import { unreachable } from '../core/driver/context.js'
+import { launchStream } from '../core/kernel/launch-stream.js'
+import { streamName } from '../core/order/ordered-stream.js'
+import { checkStreamOf, type Stream } from '../core/order/stream.js'
+import { DeviceArray } from '../core/pool/array.js'
+import { DeviceBuffer } from '../core/pool/buffer.js'
+import { type CollectiveOptions, typeOf } from './communicator-options.js'
+import type { NcclType } from './constants.js'
+
+/** Memory that a collective reads or writes. */
+export type CollectiveMemory = DeviceBuffer | DeviceArray
+
+/** The element types of NCCL by the class of a typed array. Arrays of 16-bit integers also hold small floats. */
+const TYPE_OF_ARRAY: Readonly<Record<string, NcclType | undefined>> = {
+  Int8Array: 'int8',
+  Uint8Array: 'uint8',
+  Uint8ClampedArray: 'uint8',
+  Int32Array: 'int32',
+  Uint32Array: 'uint32',
+  BigInt64Array: 'int64',
+  BigUint64Array: 'uint64',
+  Float16Array: 'float16',
+  Float32Array: 'float32',
+  Float64Array: 'float64',
+}
+
+/** What a collective does with memory of one rank. */
+export interface MemoryUse {
+  /** the name of the argument */
+  readonly argument: 'send' | 'receive'
+  readonly memory: CollectiveMemory
+  /** how often the count of elements it has */
+  readonly shares: number
+}
+
+/** A checked collective: what NCCL is told. */
+export interface Plan {
+  /** addresses, in the order of the uses */
+  readonly addresses: readonly number[]
+  readonly count: number
+  readonly type: number
+  readonly stream: Stream
+}
+
+/**
+ * Checks a collective with one or two `uses`, and tells their pools of it. `inPlace` says where in the second use, in
+ * counts, the first may lie, or the other way round; null: nowhere. Throws TypeError, RangeError or PoolError.
+ */
+export function planCollective(
+  call: string,
+  defaultStream: Stream,
+  uses: readonly MemoryUse[],
+  options: CollectiveOptions,
+  inPlace: { readonly first: number; readonly second: number } | null,
+): Plan {
+  for (const use of uses) checkMemory(call, use)
+  const { type, bytes } = typeOf(call, options.type ?? typeOfUses(call, uses))
+  const count = countOf(call, uses, bytes, options.count)
+  const addresses = uses.map(({ argument, memory, shares }) =>
+    memory.rangeOf(call, 0, shares * count * bytes, `${argument}: byteOffset`),
+  )
+  if (uses.length === 2) checkApart(call, uses, addresses, count * bytes, inPlace)
+  const memories = uses.map(({ memory }) => memory)
+  const { stream = launchStream(defaultStream, memories, call) } = options
+  checkStreamOf(call, stream, defaultStream.clocks)
+  stream.checkUsable(call)
+  for (const use of uses) checkUse(call, use, stream)
+  for (const memory of memories) announceUse(call, memory, stream)
+  return { addresses, count, type, stream }
+}
+
+function checkMemory(call: string, { argument, memory }: MemoryUse): void {
+  if (memory instanceof DeviceBuffer || memory instanceof DeviceArray) return
+  throw new WrongTypeError(
+    `${call}: ${argument} must be a DeviceBuffer or a DeviceArray, such as pool.allocateArray(Float32Array, 4), not ${describe(memory)}`,
+  )
+}
+
+/** The element type of the arrays among the uses. */
+function typeOfUses(call: string, uses: readonly MemoryUse[]): NcclType {
+  const names = new Set(uses.flatMap(({ memory }) => (memory instanceof DeviceArray ? memory.elementClass.name : [])))
+  const [name] = names
+  if (names.size > 1) {
+    throw new WrongTypeError(`${call}: send and receive have elements of two types, ${[...names].join(' and ')}`)
+  }
+  const type = name === undefined ? undefined : TYPE_OF_ARRAY[name]
+  if (type !== undefined) return type
+  const what = name === undefined ? 'a buffer does not tell its type' : `an ${name} may hold small floats or integers`
+  throw new WrongTypeError(`${call}: type is missing, and ${what}; pass one such as { type: 'float32' }`)
+}
+
+/** The elements that one share has. Without `given` both uses must agree. */
+function countOf(call: string, uses: readonly MemoryUse[], bytes: number, given: number | undefined): number {
+  const counts = uses.map(({ memory, shares }) => memory.byteLength / bytes / shares)
+  const most = Math.floor(Math.min(...counts))
+  if (given !== undefined) {
+    if (Number.isInteger(given) && given > 0 && given <= most) return given
+    const sizes = uses.map(({ argument, memory }) => `${argument} has ${memory.byteLength} bytes`).join(', ')
+    throw new OutOfRangeError(
+      `${call}: count must be a whole number from 1 to ${most}, not ${describe(given)}: ${sizes}`,
+    )
+  }
+  if (counts.every(count => count === most) && most > 0) return most
+  const wanted = uses.map(({ argument, memory, shares }) => {
+    const elements = memory.byteLength / bytes
+    return `${argument} has ${Number.isInteger(elements) ? elements : elements.toFixed(2)} elements${shares === 1 ? '' : ` for ${shares} ranks`}`
+  })
+  throw new OutOfRangeError(
+    `${call}: ${wanted.join(', ')}, which do not match; pass count, or memory of matching sizes`,
+  )
+}
+
+/** Refuses memory that overlaps otherwise than NCCL allows. */
+function checkApart(
+  call: string,
+  [one, two]: readonly MemoryUse[],
+  [first, second]: readonly number[],
+  shareBytes: number,
+  inPlace: { readonly first: number; readonly second: number } | null,
+): void {
+  if (!one.memory.context.sharesDevice(two.memory.context)) return
+  if (first + one.shares * shareBytes <= second || second + two.shares * shareBytes <= first) return
+  if (inPlace !== null && first + inPlace.first * shareBytes === second + inPlace.second * shareBytes) return
+  const remedy = inPlace === null ? 'receive into other memory' : 'use the very same memory, or memory apart'
+  throw new OutOfRangeError(`${call}: send overlaps receive in a way that NCCL does not define; ${remedy}`)
+}
+
+/** Refuses memory that work of the stream cannot reach, or may use before it is written. */
+function checkUse(call: string, { argument, memory }: MemoryUse, stream: Stream): void {
+  if (!memory.reachableFrom(stream.context)) throw unreachable(`${call}: ${argument}`, stream.context, memory.context)
+  const earlier = memory.stream
+  if (earlier === stream || !stream.mayComeBefore(earlier) || stream.canFollow(earlier)) return
+  const [late, early] = [stream, earlier].map(({ handle, closed }) => streamName(closed ? null : handle))
+  throw new PoolError(
+    `${call}: the work on ${late} may come before work on ${early}, the stream of ${argument}; let it wait first (stream.wait(event))`,
+    'ERR_STREAM_ORDER',
+  )
+}
+
+/** The memory's pool learns of the use, as of a copy's. */
+function announceUse(call: string, memory: CollectiveMemory, stream: Stream): void {
+  const earlier = memory.stream
+  if (earlier !== stream) {
+    if (stream.mayComeBefore(earlier)) stream.follow(earlier)
+    if (stream.capture === null) memory.recordUse(stream)
+  }
+  memory.noteUse(stream, call)
+}

@@ -1,0 +1,22 @@
+import { beginAtProgram } from '../core/base/call-stack.js'
+
+/** NCCL has refused a call, a rank is gone, or the ranks did not come in time. No memory is lost by it. */
+export class CommunicatorError extends Error {
+  override name = 'CommunicatorError'
+  /** the same for all errors of the class */
+  readonly code = 'ERR_COMMUNICATOR'
+  constructor(
+    /** the call, such as `allReduce` or `ncclCommInitRankConfig` */
+    readonly call: string,
+    /** the ncclResult_t, such as 6; 7 after a timeout */
+    readonly result: number,
+    /** the name of the result, such as `ncclRemoteError` */
+    readonly resultName: string,
+    /** what NCCL last warned of in this process, or '' */
+    readonly last: string,
+    remedy: string,
+  ) {
+    super(`${call} failed: ${resultName} (${result})${last === '' ? '' : `: ${last}`}; ${remedy}`)
+    beginAtProgram(this)
+  }
+}

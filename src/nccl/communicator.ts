@@ -1,0 +1,481 @@
+// Communicators: ranks of NCCL that combine and move memory of several GPUs, in one process or in many, on one host or
+// on several. Source of the rules: NCCL's user guide, chapters on groups, registration and fault tolerance.
+//
+// Communicators are non-blocking: NCCL connects the ranks in threads of its own, and Node goes on. A collective whose
+// connections are not made yet is the exception: NCCL submits its kernel later, so that the stream's order would be
+// lost. The call blocks then, at most `timeoutMs`, the first time that a collective of its kind is made.
+
+import { OutOfRangeError, WrongTypeError } from '../core/base/argument-errors.js'
+import { describe } from '../core/base/bytes.js'
+import { PoolError } from '../core/base/errors.js'
+import { checkFlag } from '../core/base/option-names.js'
+import { showAsText } from '../core/base/readable.js'
+import { Device } from '../core/device/device.js'
+import { untilDone } from '../core/order/polling.js'
+import { relaxed } from '../core/order/relaxed.js'
+import type { Stream } from '../core/order/stream.js'
+import type { Plan } from './collective-memory.js'
+import { Collectives } from './collectives.js'
+import {
+  arenaBytesOf,
+  type CommunicatorOptions,
+  checkPlace,
+  type JoinOptions,
+  type SymmetricArenaOptions,
+  waitOf,
+} from './communicator-options.js'
+import { Communicators, ranksHere } from './communicators.js'
+import { NCCL_RESULT, NCCL_SINCE, STAT_TOTAL, SUSPEND_MEMORY, UNIQUE_ID_BYTES, versionText } from './constants.js'
+import { addToGroup, isGrouping, runGroup } from './group.js'
+import { errorOf, JoinedRank, type Wait } from './joined-rank.js'
+import { Cell, type Nccl } from './nccl.js'
+import { ncclFor } from './nccl-for.js'
+import { checkRegistrable, type RegistrablePool } from './registrable-pool.js'
+import { follow, Registration } from './registrations.js'
+import { SymmetricArena } from './symmetric-arena.js'
+
+/** While it waits for work: NCCL is asked each time, too. */
+const MOST_POLL_MS = 10
+
+/** The counters of a communicator. */
+export interface CommunicatorStats {
+  /** the number of this rank */
+  readonly rank: number
+  /** how many ranks there are */
+  readonly ranks: number
+  /** the version of NCCL, such as `2.28.9` */
+  readonly version: string
+  /** collectives, sends and receives so far, captured ones among them */
+  readonly collectives: number
+  /** segments of pools that NCCL has registered; all ranks register, or none does */
+  readonly registeredSegments: number
+  /** their bytes */
+  readonly registeredBytes: number
+  /** bytes of symmetric arenas */
+  readonly symmetricBytes: number
+  /** device memory that NCCL itself holds; null before NCCL 2.29.7 */
+  readonly ncclBytes: number | null
+}
+
+/**
+ * 128 bytes that name a new world of ranks, for `Communicator.join` on each of them. One rank makes it, and sends it to
+ * the others over any channel of the program. It holds an address of this process, which must live until all ranks have
+ * joined, and it is a secret. Throws NoLibraryError without NCCL 2.19 or later, and TypeError for anything but a device.
+ */
+export function uniqueId(device: Device): Uint8Array {
+  const { nccl } = openNccl('uniqueId', device)
+  const id = new Uint8Array(UNIQUE_ID_BYTES)
+  const result = nccl.ncclGetUniqueId(id)
+  if (result === NCCL_RESULT.ncclSuccess) return id
+  throw errorOf(nccl, 0, 'uniqueId', result, 'NCCL needs a network interface (NCCL_SOCKET_IFNAME names one)')
+}
+
+/**
+ * One rank among several GPUs. Made by `Communicator.join()` or `Communicator.joinAll()`. It belongs to the thread
+ * that made it. All ranks make the same calls in the same order; several ranks of one thread make each call within
+ * `Communicator.group`.
+ *
+ * A collective is work of its stream, like a kernel: nothing waits on the host, and memory of other streams is kept
+ * until the work is complete. The methods throw TypeError or RangeError for a bad argument, PoolError for memory, a
+ * stream or a communicator that does not allow the call, and CommunicatorError where NCCL refuses it; then
+ * memory is as it was.
+ */
+export class Communicator extends Collectives implements Disposable, AsyncDisposable {
+  /** the number of this rank, from 0 */
+  readonly rank: number
+  /** how many ranks there are */
+  readonly ranks: number
+  private state: 'open' | 'closing' | 'closed' | 'aborted' = 'open'
+  private collectives = 0
+  private readonly registrations = new Map<RegistrablePool, { registration: Registration; stop: () => void }>()
+  private readonly arenas = new Set<SymmetricArena>()
+  private readonly streams = new Set<Stream>()
+  private lastStream: Stream | null = null
+
+  private constructor(
+    /** the device of this rank */
+    readonly device: Device,
+    private readonly joined: JoinedRank,
+    private readonly part: Communicators,
+    private readonly timeoutMs: number,
+  ) {
+    super()
+    this.rank = joined.rank
+    this.ranks = joined.ranks
+    part.add(this)
+  }
+
+  /**
+   * Joins a world of ranks. Resolves when all have come; Node goes on until then. Rejects with CommunicatorError when
+   * they have not come within `timeoutMs`, or when NCCL refuses, such as for a second rank with the same number, and with
+   * the reason of `signal` when it is aborted. Rejects with NoLibraryError without NCCL 2.19 or later.
+   */
+  static async join(device: Device, options: JoinOptions): Promise<Communicator> {
+    const call = 'Communicator.join'
+    const wait = waitOf(call, options, ['id', 'rank', 'ranks'])
+    checkPlace(call, options)
+    checkNoGroup(call)
+    const { nccl, part } = openNccl(call, device)
+    const { id, rank, ranks } = options
+    const joined = new JoinedRank(nccl, device.context, Buffer.from(id).toString('hex'), rank, ranks)
+    if (ranksHere(joined.world).includes(rank)) {
+      throw new PoolError(`${call}: rank ${rank} of this id is in this thread already; each rank has another number`)
+    }
+    const result = relaxed(device.context.activate(), () => nccl.ncclCommInitRankConfig(joined.cell, ranks, id, rank))
+    return await Communicator.arrive(call, device, joined, part, result, wait)
+  }
+
+  /**
+   * Makes a world of the `devices` of this thread, one rank for each, in their order. Make their calls within
+   * `Communicator.group`. Rejects like `join`.
+   */
+  static async joinAll(devices: readonly Device[], options: CommunicatorOptions = {}): Promise<Communicator[]> {
+    const call = 'Communicator.joinAll'
+    const wait = waitOf(call, options)
+    checkNoGroup(call)
+    checkDevices(call, devices)
+    const id = uniqueId(devices[0])
+    const world = Buffer.from(id).toString('hex')
+    const ranks = devices.map((device, rank) => ({
+      device,
+      part: openNccl(call, device).part,
+      joined: new JoinedRank(openNccl(call, device).nccl, device.context, world, rank, devices.length),
+    }))
+    const { nccl } = ranks[0].joined
+    const started = nccl.ncclGroupStart()
+    const results = ranks.map(({ device, joined }) =>
+      relaxed(device.context.activate(), () => nccl.ncclCommInitRankConfig(joined.cell, joined.ranks, id, joined.rank)),
+    )
+    const ended = nccl.ncclGroupEnd()
+    const arrivals = ranks.map(async ({ device, joined, part }, rank) => {
+      const result = [started, results[rank], ended].find(each => each !== NCCL_RESULT.ncclSuccess) ?? joined.ask()
+      return await Communicator.arrive(call, device, joined, part, result, wait)
+    })
+    return await allOrNone(arrivals)
+  }
+
+  /**
+   * Runs `work`, which makes calls of several communicators of this thread, and begins them together. Needed where a
+   * thread has several ranks, and for sends and receives that depend on each other. If a call within throws, or `work`
+   * does, none has begun. Throws PoolError for captured streams of several devices.
+   */
+  static group(work: () => void): void {
+    runGroup(work)
+  }
+
+  /** Waits until all ranks have come. A rank that has not arrived is aborted. */
+  private static async arrive(
+    call: string,
+    device: Device,
+    joined: JoinedRank,
+    part: Communicators,
+    result: number,
+    { signal, timeoutMs }: Wait,
+  ): Promise<Communicator> {
+    try {
+      await joined.settle(call, result, { signal, timeoutMs })
+      return new Communicator(device, joined, part, timeoutMs)
+    } catch (error) {
+      if (joined.handle !== 0) joined.nccl.ncclCommAbort(joined.handle)
+      throw error
+    }
+  }
+
+  /**
+   * Lets NCCL use the memory of a pool with `backing: 'registrable'` directly: what it has, and what it gets later, as
+   * long as both are open. All ranks register their pools, or none does. Returns how many segments the pool has now.
+   * During a capture new segments wait for its end. Throws PoolError for pools of another kind or device, for shared
+   * pools, and for a pool that is registered here already.
+   */
+  register(pool: RegistrablePool): number {
+    this.checkOpen('register')
+    checkNoGroup('register')
+    checkRegistrable('register', pool, this.device.context)
+    if (this.registrations.has(pool)) throw new PoolError('register: the pool is registered here already')
+    const { captures } = this.part.clocks
+    const registration = new Registration(this.joined, () => captures.size > 0, this.timeoutMs)
+    const stop = relaxed(this.device.context.activate(), () => follow(pool, registration))
+    this.registrations.set(pool, { registration, stop })
+    return registration.handles.size
+  }
+
+  /**
+   * Ends `register`: the pool's memory stays, and NCCL copies it through memory of its own again. Work that uses it must
+   * be complete. Does nothing for a pool that is not registered.
+   */
+  deregister(pool: RegistrablePool): void {
+    this.registrations.get(pool)?.stop()
+    this.registrations.delete(pool)
+  }
+
+  /**
+   * An arena in memory that NCCL knows as one window, the fastest for small collectives. All ranks make it together, with
+   * the same bytes, and allocate the same sizes in the same order, so that offsets agree. Close it before the communicator, on
+   * all ranks. Rejects with PoolError before NCCL 2.27, or where the device has no windows, and with CommunicatorError
+   * when a rank does not come.
+   */
+  async createSymmetricArena(options: SymmetricArenaOptions): Promise<SymmetricArena> {
+    const call = 'createSymmetricArena'
+    const bytes = arenaBytesOf(call, options)
+    this.checkOpen(call)
+    checkNoGroup(call)
+    this.needs(call, 'ncclCommWindowRegister', 'register(pool) works from 2.19 on')
+    const { debug = false } = options
+    checkFlag(`${call}: debug`, debug)
+    return await SymmetricArena.create(this, this.joined, bytes, debug, this.timeoutMs)
+  }
+
+  /**
+   * Gives memory that NCCL itself holds back to the device, until `resume`. All ranks call it, with no work under way.
+   * Rejects with PoolError before NCCL 2.29.7, and where this thread has another rank, which NCCL would wait for.
+   */
+  async suspend(): Promise<void> {
+    this.checkAlone('suspend', 'ncclCommSuspend')
+    await this.settle('suspend', this.nccl.ncclCommSuspend(this.handle, SUSPEND_MEMORY))
+  }
+
+  /** Ends `suspend`, on all ranks. */
+  async resume(): Promise<void> {
+    this.checkAlone('resume', 'ncclCommResume')
+    await this.settle('resume', this.nccl.ncclCommResume(this.handle))
+  }
+
+  /**
+   * Resolves when the work of all collectives so far is complete; Node goes on until then. Rejects with CommunicatorError
+   * when NCCL notices that a rank is gone, or after `timeoutMs`: a stream alone would never tell. `abort` is left then.
+   */
+  async finished(options: CommunicatorOptions = {}): Promise<void> {
+    const wait = waitOf('finished', { timeoutMs: this.timeoutMs, ...options })
+    this.checkOpen('finished')
+    await this.workDone('finished', wait)
+  }
+
+  /** The counters of this communicator. */
+  stats(): CommunicatorStats {
+    const registrations = [...this.registrations.values()].map(({ registration }) => registration)
+    return {
+      rank: this.rank,
+      ranks: this.ranks,
+      version: versionText(this.nccl.version),
+      collectives: this.collectives,
+      registeredSegments: registrations.reduce((sum, { segments }) => sum + segments, 0),
+      registeredBytes: registrations.reduce((sum, { bytes }) => sum + bytes, 0),
+      symmetricBytes: [...this.arenas].reduce((sum, arena) => sum + arena.stats().reservedBytes, 0),
+      ncclBytes: this.memoryOfNccl(),
+    }
+  }
+
+  /** True after `close` or `abort`. */
+  get closed(): boolean {
+    return this.state === 'closed' || this.state === 'aborted'
+  }
+
+  /**
+   * Waits for the work of all collectives, deregisters memory, closes symmetric arenas and leaves the world; Node goes on
+   * meanwhile. All ranks call it. Rejects with CommunicatorError if a rank is gone, or after `timeoutMs`: call `abort` then.
+   */
+  async close(): Promise<void> {
+    if (this.closed) return
+    checkNoGroup('close')
+    if (this.state === 'closing') throw new PoolError('close: the communicator is being closed; await that call')
+    this.state = 'closing'
+    try {
+      if (this.joined.failure !== null) throw this.joined.failure
+      await this.workDone('close', { timeoutMs: this.timeoutMs })
+      this.forgetMemory()
+      await this.settle('close', this.nccl.ncclCommFinalize(this.handle))
+      this.joined.check('close', this.nccl.ncclCommDestroy(this.handle))
+      this.ended('closed')
+    } catch (error) {
+      if (!this.closed) this.state = 'open'
+      throw error
+    }
+  }
+
+  /**
+   * Ends the communicator at once, whatever other ranks do: kernels of NCCL that wait for them end, and what they would
+   * have written is undefined. Memory of pools stays whole and usable. A second call does nothing.
+   */
+  abort(): void {
+    if (this.closed) return
+    const { context } = this.device
+    context.giveBack(() => this.nccl.ncclCommAbort(this.handle))
+    this.joined.failure ??= this.goneError('abort')
+    this.forgetMemory()
+    this.ended('aborted')
+  }
+
+  /** The end of an `await using` block: `close()`, or `abort()` if the communicator has failed. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.joined.failure === null) await this.close()
+    else this.abort()
+  }
+
+  /** The end of a `using` block: `abort()`, unless `close` was awaited before. */
+  [Symbol.dispose](): void {
+    this.abort()
+  }
+
+  /** One line for people, such as `Communicator { rank 0 of 2, open }`; console.log shows it. */
+  toString(): string {
+    return `Communicator { rank ${this.rank} of ${this.ranks}, ${this.condition} }`
+  }
+
+  /** The plain values that JSON.stringify writes. */
+  toJSON(): object {
+    return { rank: this.rank, ranks: this.ranks, device: this.device.ordinal, state: this.condition }
+  }
+
+  /**
+   * Names the world of ranks.
+   * @internal
+   */
+  get world(): string {
+    return this.joined.world
+  }
+
+  /** @internal */
+  get nccl(): Nccl {
+    return this.joined.nccl
+  }
+
+  /**
+   * NCCL's handle.
+   * @internal
+   */
+  get handle(): number {
+    return this.joined.handle
+  }
+
+  /**
+   * Closes the arena with this communicator.
+   * @internal
+   */
+  keepArena(arena: SymmetricArena): void {
+    this.arenas.add(arena)
+  }
+
+  private get condition(): string {
+    return this.state === 'open' && this.joined.failure !== null ? 'failed' : this.state
+  }
+
+  /** Lets NCCL begin a checked call, or the open group take it. */
+  protected submit(call: string, { stream }: Plan, work: (stream: number) => number): void {
+    this.collectives++
+    if (stream !== this.lastStream) this.streams.add(stream)
+    this.lastStream = stream
+    for (const { registration } of this.registrations.values()) registration.catchUp()
+    if (isGrouping()) {
+      addToGroup({ call, rank: this.joined, timeoutMs: this.timeoutMs, stream, work })
+      return
+    }
+    this.device.context.activate()
+    this.joined.settleNow(call, stream.submit(call, work), this.timeoutMs)
+  }
+
+  private async settle(call: string, result: number): Promise<void> {
+    await this.joined.settle(call, result, { timeoutMs: this.timeoutMs })
+  }
+
+  /** Waits for the work of collectives, as long as NCCL knows of no failure. */
+  private async workDone(call: string, { timeoutMs, signal }: Wait): Promise<void> {
+    const { joined, streams } = this
+    const end = performance.now() + timeoutMs
+    const isDone = () => {
+      joined.check(call, joined.ask())
+      for (const stream of streams) if (!stream.isOpen || stream.query()) streams.delete(stream)
+      if (streams.size > 0 && performance.now() > end) throw joined.timedOut(call, timeoutMs)
+      return streams.size === 0
+    }
+    this.lastStream = null
+    await untilDone(isDone, { signal, mostMs: MOST_POLL_MS })
+  }
+
+  /** NCCL's handles are no longer used, and arenas give their memory back. */
+  private forgetMemory(): void {
+    for (const pool of [...this.registrations.keys()]) this.deregister(pool)
+    for (const arena of [...this.arenas]) arena.close()
+  }
+
+  private ended(state: 'closed' | 'aborted'): void {
+    this.state = state
+    this.part.delete(this)
+  }
+
+  protected checkOpen(call: string): void {
+    if (this.state !== 'open') {
+      throw new PoolError(`${call}: the communicator is ${this.state}; join again`, 'ERR_POOL_CLOSED')
+    }
+    if (this.joined.failure !== null) throw this.goneError(call)
+  }
+
+  /** The error of a call after a failure. */
+  private goneError(call: string) {
+    const result = this.joined.failure?.result ?? NCCL_RESULT.ncclSuccess
+    return errorOf(
+      this.nccl,
+      this.handle,
+      call,
+      result,
+      'the communicator has failed before; abort() it, and join again',
+    )
+  }
+
+  private checkAlone(call: string, name: keyof typeof NCCL_SINCE): void {
+    this.checkOpen(call)
+    checkNoGroup(call)
+    this.needs(call, name, 'close the communicator, and join again')
+    if (ranksHere(this.joined.world).length === 1) return
+    throw new PoolError(
+      `${call}: this thread has several ranks, and NCCL would wait for the others in each; use one process or thread a rank`,
+      'ERR_NOT_SUPPORTED',
+    )
+  }
+
+  private memoryOfNccl(): number | null {
+    if (this.closed || this.nccl.version < NCCL_SINCE.ncclCommMemStats) return null
+    const value = new Cell()
+    this.joined.check('stats', this.nccl.ncclCommMemStats(this.handle, STAT_TOTAL, value))
+    return value.value
+  }
+}
+
+/** The NCCL of a device, and the device's communicators. */
+function openNccl(call: string, device: Device) {
+  if (!(device instanceof Device)) {
+    throw new WrongTypeError(`${call}: device must be a Device, such as openDevice(0), not ${describe(device)}`)
+  }
+  const part = device.partOf(call, Communicators)
+  return { nccl: ncclFor(device.context.activate()), part }
+}
+
+function checkNoGroup(call: string): void {
+  if (isGrouping()) throw new PoolError(`${call}: a group has calls that begin together; call it before or after`)
+}
+
+function checkDevices(call: string, devices: readonly Device[]): void {
+  if (!Array.isArray(devices)) {
+    throw new WrongTypeError(`${call}: devices must be an array, such as openDevices(), not ${describe(devices)}`)
+  }
+  if (devices.length === 0) throw new OutOfRangeError(`${call}: devices must have at least one device`)
+  for (const device of devices) openNccl(call, device)
+  for (const [index, device] of devices.entries()) {
+    const other = devices.findIndex(each => each.context.sharesDevice(device.context))
+    if (other === index) continue
+    throw new OutOfRangeError(`${call}: devices ${other} and ${index} of the list are the same; each rank has its own`)
+  }
+}
+
+/** All communicators, or none: those that arrived are aborted if another did not. */
+async function allOrNone(arrivals: readonly Promise<Communicator>[]): Promise<Communicator[]> {
+  const results = await Promise.allSettled(arrivals)
+  const arrived = results.flatMap(result => (result.status === 'fulfilled' ? [result.value] : []))
+  for (const result of results) {
+    if (result.status === 'fulfilled') continue
+    for (const communicator of arrived) communicator.abort()
+    throw result.reason
+  }
+  return arrived
+}
+
+showAsText(Communicator)

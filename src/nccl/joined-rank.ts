@@ -1,0 +1,101 @@
+// A rank of NCCL in this thread: NCCL's handle of it, its state, and the waits for calls that NCCL completes later.
+
+import { setTimeout } from 'node:timers/promises'
+import type { Context } from '../core/driver/context.js'
+import { CommunicatorError } from './communicator-error.js'
+import { NCCL_RESULT } from './constants.js'
+import { Cell, type Nccl } from './nccl.js'
+
+const MOST_POLL_MS = 10
+/** While the host blocks: NCCL's threads need the time. */
+const BLOCKED_POLL_MS = 0.05
+
+const NAMES = Object.fromEntries(Object.entries(NCCL_RESULT).map(([name, result]) => [result, name]))
+const ABORT = 'abort() is all that this communicator can do now; then join again, without a rank that is gone'
+
+/** How long to wait, and what ends the wait. */
+export interface Wait {
+  readonly timeoutMs: number
+  readonly signal?: AbortSignal | undefined
+}
+
+export class JoinedRank {
+  /** NCCL's handle, which NCCL writes at the join */
+  readonly cell = new Cell()
+  /** set by a failure, after which only `abort` is left */
+  failure: CommunicatorError | null = null
+  private readonly state = new Cell()
+  private readonly sleeper = new Int32Array(new SharedArrayBuffer(4))
+
+  constructor(
+    readonly nccl: Nccl,
+    readonly context: Context,
+    /** names the world: the id's bytes */
+    readonly world: string,
+    readonly rank: number,
+    readonly ranks: number,
+  ) {}
+
+  get handle(): number {
+    return this.cell.value
+  }
+
+  /** What NCCL says of the rank: an ncclResult_t. */
+  ask(): number {
+    const result = this.nccl.ncclCommGetAsyncError(this.handle, this.state)
+    return result === NCCL_RESULT.ncclSuccess ? this.state.value : result
+  }
+
+  /** Throws CommunicatorError for a result that says neither success nor that the call goes on. */
+  check(call: string, result: number): void {
+    if (result === NCCL_RESULT.ncclSuccess || result === NCCL_RESULT.ncclInProgress) return
+    throw this.refused(call, result)
+  }
+
+  /** The error for a refused call. Unless NCCL says that the rank is well, it can only be aborted from now on. */
+  refused(call: string, result: number): CommunicatorError {
+    const isWell = this.handle !== 0 && this.ask() === NCCL_RESULT.ncclSuccess
+    const error = errorOf(this.nccl, this.handle, call, result, isWell ? 'the communicator can be used further' : ABORT)
+    if (!isWell) this.failure = error
+    return error
+  }
+
+  /** Waits until NCCL has completed the call of which it returned `result`; Node goes on. */
+  async settle(call: string, result: number, { timeoutMs, signal }: Wait): Promise<void> {
+    this.check(call, result)
+    const end = performance.now() + timeoutMs
+    for (let pollMs = 0; result === NCCL_RESULT.ncclInProgress; pollMs = Math.min(MOST_POLL_MS, pollMs + 1)) {
+      if (performance.now() > end) throw this.timedOut(call, timeoutMs)
+      await setTimeout(pollMs, undefined, { signal })
+      result = this.ask()
+      this.check(call, result)
+    }
+  }
+
+  /** As `settle`, but blocks. */
+  settleNow(call: string, result: number, timeoutMs: number): void {
+    this.check(call, result)
+    if (result !== NCCL_RESULT.ncclInProgress) return
+    const end = performance.now() + timeoutMs
+    while (result === NCCL_RESULT.ncclInProgress) {
+      if (performance.now() > end) throw this.timedOut(call, timeoutMs)
+      Atomics.wait(this.sleeper, 0, 0, BLOCKED_POLL_MS)
+      result = this.ask()
+      this.check(call, result)
+    }
+  }
+
+  /** The error for ranks that did not come in time. */
+  timedOut(call: string, timeoutMs: number): CommunicatorError {
+    const others = `the other ranks of ${this.ranks} have not made this call within ${timeoutMs} ms (timeoutMs)`
+    const remedy = `${others}; several ranks of one thread call in Communicator.group; ${ABORT}`
+    this.failure = errorOf(this.nccl, this.handle, call, NCCL_RESULT.ncclInProgress, remedy)
+    return this.failure
+  }
+}
+
+/** The error for a result of NCCL. */
+export function errorOf(nccl: Nccl, handle: number, call: string, result: number, remedy: string): CommunicatorError {
+  const last = nccl.ncclGetLastError(handle).trim()
+  return new CommunicatorError(call, result, NAMES[result] ?? nccl.ncclGetErrorString(result), last, remedy)
+}

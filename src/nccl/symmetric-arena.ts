@@ -1,0 +1,126 @@
+// An arena in memory that NCCL knows as one window. All ranks make it together, and allocate alike, so that the same
+// buffer has the same offset on all. The window is made once: an allocation never calls NCCL, since that would wait for
+// the other ranks.
+
+import type { ByteSize } from '../core/base/byte-size.js'
+import { PoolError } from '../core/base/errors.js'
+import { relaxed } from '../core/order/relaxed.js'
+import { Stream } from '../core/order/stream.js'
+import { ArenaPool } from '../core/pool/arena/arena-pool.js'
+import type { DeviceBuffer } from '../core/pool/buffer.js'
+import type { AllocateOptions } from '../core/pool/long-form.js'
+import type { Communicator } from './communicator.js'
+import { WINDOW_SYMMETRIC } from './constants.js'
+import type { JoinedRank } from './joined-rank.js'
+import { Cell } from './nccl.js'
+
+/** The least alignment of a buffer in a window, which NCCL 2.30 asks for in memory of several mappings. */
+const ALIGNMENT = 4096
+
+/** Memory that all ranks of a communicator have at the same offsets. Made by `communicator.createSymmetricArena()`. */
+export class SymmetricArena extends ArenaPool {
+  /** of the offsets and sizes of all allocations and resets so far, in order */
+  private digest = 0
+
+  /** Use `communicator.createSymmetricArena()`. */
+  constructor(
+    private readonly communicator: Communicator,
+    bytes: number,
+    private readonly debug: boolean,
+  ) {
+    const { defaultStream } = communicator.device
+    super(defaultStream.clocks, defaultStream, { bytes, backing: 'registrable' })
+  }
+
+  /**
+   * As `communicator.createSymmetricArena` does. After a failure the memory stays until the communicator is aborted, since
+   * NCCL may have it.
+   * @internal
+   */
+  static async create(
+    communicator: Communicator,
+    joined: JoinedRank,
+    bytes: number,
+    debug: boolean,
+    timeoutMs: number,
+  ): Promise<SymmetricArena> {
+    const call = 'createSymmetricArena'
+    const arena = new SymmetricArena(communicator, bytes, debug)
+    communicator.keepArena(arena)
+    const { nccl, handle, context } = joined
+    const [{ ptr, bytes: segmentBytes }] = arena.segments()
+    const window = new Cell()
+    const result = relaxed(context.activate(), () =>
+      nccl.ncclCommWindowRegister(handle, ptr, segmentBytes, window, WINDOW_SYMMETRIC),
+    )
+    try {
+      await joined.settle(call, result, { timeoutMs })
+    } catch (error) {
+      if (joined.failure === null) arena.close()
+      throw error
+    }
+    if (window.value === 0) {
+      arena.close()
+      throw new PoolError(`${call}: NCCL has no windows between these devices; use register(pool)`, 'ERR_NOT_SUPPORTED')
+    }
+    const leaving = () => {
+      if (joined.failure !== null) return // NCCL has forgotten it, or does so at the abort
+      const closed = nccl.ncclCommWindowDeregister(joined.handle, window.value)
+      joined.settleNow('close', closed, timeoutMs)
+    }
+    arena.observeSegments({ ready: () => {}, leaving })
+    return arena
+  }
+
+  override allocate(bytes: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): DeviceBuffer {
+    const buffer = super.allocate(bytes, ...aligned(stream, alignment))
+    if (this.debug) this.note(buffer.ptr, buffer.byteLength)
+    return buffer
+  }
+
+  override tryAllocate(bytes: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): DeviceBuffer | null {
+    const buffer = super.tryAllocate(bytes, ...aligned(stream, alignment))
+    if (this.debug && buffer !== null) this.note(buffer.ptr, buffer.byteLength)
+    return buffer
+  }
+
+  /**
+   * Compares the offsets of all allocations so far with those of the other ranks, if the arena was made with `debug:
+   * true`. All ranks call it; several ranks of one thread call it within `Communicator.group`, and await the results
+   * behind it. Rejects with PoolError that names the ranks that have allocated otherwise.
+   */
+  async compareOffsets(): Promise<void> {
+    if (!this.debug) return
+    const { device, ranks } = this.communicator
+    using pool = device.createPlainPool()
+    using own = pool.upload(Uint32Array.of(this.digest, this.stats().allocations))
+    using all = pool.allocateArray(Uint32Array, 2 * ranks)
+    this.communicator.allGather(own, all)
+    await null // a group begins its calls first
+    await this.communicator.finished()
+    const found = await all.read()
+    const isOther = (rank: number) => found[2 * rank] !== found[0] || found[2 * rank + 1] !== found[1]
+    const others = Array.from({ length: ranks }, (_, rank) => rank).filter(isOther)
+    if (others.length === 0) return
+    throw new PoolError(
+      `compareOffsets: rank ${others.join(', ')} has allocated otherwise than rank 0, so that offsets differ; ` +
+        'allocate the same sizes in the same order on all ranks',
+    )
+  }
+
+  private note(ptr: number, bytes: number): void {
+    const offset = ptr - this.segments()[0].ptr
+    for (const word of [offset / ALIGNMENT, bytes >>> 0, bytes / 2 ** 32]) {
+      this.digest = (Math.imul(this.digest ^ word, 16_777_619) >>> 0) + 1 // FNV-1, by words
+    }
+  }
+}
+
+/** The arguments of an allocation, aligned for a window. */
+function aligned(
+  stream: Stream | AllocateOptions | undefined,
+  alignment = ALIGNMENT,
+): [stream: Stream | AllocateOptions | undefined, alignment?: number] {
+  if (stream === undefined || stream instanceof Stream) return [stream, Math.max(alignment, ALIGNMENT)]
+  return [{ ...stream, alignment: Math.max(stream.alignment ?? ALIGNMENT, ALIGNMENT) }]
+}
