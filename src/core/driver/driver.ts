@@ -167,7 +167,7 @@ export interface Driver {
   cuMemAllocAsync(bytes: number, stream: number): number
   cuMemFreeAsync(ptr: number, stream: number): void
 
-  /** sizes and addresses of memory with `handleTypes` are multiples of this; by default the minimum for memory without */
+  /** sizes and addresses of memory with `handleTypes` are multiples of this; `option` is the minimum by default */
   cuMemGetAllocationGranularity(device: number, option?: number, handleTypes?: number): number
   cuMemAddressReserve(bytes: number, alignment: number): number
   cuMemAddressFree(ptr: number, bytes: number): void
