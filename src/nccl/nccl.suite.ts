@@ -486,24 +486,9 @@ function refusalSuite(machine: () => NcclMachine): void {
       assert.equal(nccl.ncclGroupEnd(), ncclInvalidArgument)
       for (const [number, rank] of ranks.entries()) assert.deepEqual(rank.read(ptrs[number], 'float32', 1), [1])
     })
-
-    it('a window of memory of cuMemAlloc', async test => {
-      const { nccl, ranks } = world()
-      if (nccl.version < NCCL_SINCE.ncclCommWindowRegister) return test.skip('this version has no windows')
-      const windows = ranks.map(() => new Cell())
-      const ptrs = ranks.map(rank => rank.allocate(4 * MiB))
-      nccl.ncclGroupStart()
-      for (const [number, rank] of ranks.entries()) {
-        const ptr = Math.ceil(ptrs[number] / (2 * MiB)) * 2 * MiB
-        nccl.ncclCommWindowRegister(rank.enter().comm, ptr, 2 * MiB, windows[number], WINDOW_SYMMETRIC)
-      }
-      const ended = nccl.ncclGroupEnd()
-      const states = ended === ncclInProgress ? await world().settle() : [ended]
-      for (const state of states) assert.equal(state, ncclUnhandledCudaError)
-    })
   })
 
-  describe('refused at the beginning:', () => {
+  describe('refused for all ranks:', () => {
     /** The first result that is neither success nor progress. */
     const refusal = async (ranks: number, rank: number, id: Uint8Array) => {
       const { nccl, driver } = machine()
@@ -518,6 +503,22 @@ function refusalSuite(machine: () => NcclMachine): void {
       driver.cuDevicePrimaryCtxRelease(driver.cuDeviceGet(0))
       return result
     }
+
+    it('a window of memory of cuMemAlloc', async test => {
+      if (machine().nccl.version < NCCL_SINCE.ncclCommWindowRegister) return test.skip('this version has no windows')
+      const world = await WorldOfTest.join(machine())
+      const windows = world.ranks.map(() => new Cell())
+      const ptrs = world.ranks.map(rank => Math.ceil(rank.allocate(4 * MiB) / (2 * MiB)) * 2 * MiB)
+      world.nccl.ncclGroupStart()
+      for (const [number, rank] of world.ranks.entries()) {
+        const { comm } = rank.enter()
+        world.nccl.ncclCommWindowRegister(comm, ptrs[number], 2 * MiB, windows[number], WINDOW_SYMMETRIC)
+      }
+      const ended = world.nccl.ncclGroupEnd()
+      const states = ended === ncclInProgress ? await world.settle() : [ended]
+      for (const state of states) assert.equal(state, ncclUnhandledCudaError)
+      world.abort()
+    })
 
     it('a rank that is not below the number of ranks', async () => {
       for (const rank of [-1, 2]) assert.equal(await refusal(2, rank, newId(machine().nccl)), ncclInvalidArgument)
