@@ -70,8 +70,11 @@ export {
   refusePool as GrowableBuffer,
   refusePool as HostPool,
   refusePool as ImportedPool,
+  refusePool as RegistrableSegments,
   refusePool as Shelf,
+  refusePool as checkRegistrable,
   refusePool as sleeperOf,
+  refusePool as sourceOf,
 }
 
 function refuseCompiling(): never {
