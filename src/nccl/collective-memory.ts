@@ -3,7 +3,7 @@
 import { OutOfRangeError, WrongTypeError } from '../core/base/argument-errors.js'
 import { describe } from '../core/base/bytes.js'
 import { PoolError } from '../core/base/errors.js'
-import { unreachable } from '../core/driver/context.js'
+import { type Context, unreachable } from '../core/driver/context.js'
 import { launchStream } from '../core/kernel/launch-stream.js'
 import { streamName } from '../core/order/ordered-stream.js'
 import { checkStreamOf, type Stream } from '../core/order/stream.js'
@@ -59,7 +59,7 @@ export function planCollective(
   options: CollectiveOptions,
   inPlace: { readonly first: number; readonly second: number } | null,
 ): Plan {
-  for (const use of uses) checkMemory(call, use)
+  for (const use of uses) checkMemory(call, use, defaultStream.context)
   const { type, bytes } = typeOf(call, options.type ?? typeOfUses(call, uses))
   const count = countOf(call, uses, bytes, options.count)
   const addresses = uses.map(({ argument, memory, shares }) =>
@@ -70,13 +70,17 @@ export function planCollective(
   const { stream = launchStream(defaultStream, memories, call) } = options
   checkStreamOf(call, stream, defaultStream.clocks)
   stream.checkUsable(call)
-  for (const use of uses) checkUse(call, use, stream)
+  for (const use of uses) checkOrder(call, use, stream)
   for (const memory of memories) announceUse(call, memory, stream)
   return { addresses, count, type, stream }
 }
 
-function checkMemory(call: string, { argument, memory }: MemoryUse): void {
-  if (memory instanceof DeviceBuffer || memory instanceof DeviceArray) return
+function checkMemory(call: string, { argument, memory }: MemoryUse, context: Context): void {
+  if (memory instanceof DeviceBuffer || memory instanceof DeviceArray) {
+    memory.addressFor(call)
+    if (memory.reachableFrom(context)) return
+    throw unreachable(`${call}: ${argument}`, context, memory.context)
+  }
   throw new WrongTypeError(
     `${call}: ${argument} must be a DeviceBuffer or a DeviceArray, such as pool.allocateArray(Float32Array, 4), not ${describe(memory)}`,
   )
@@ -131,9 +135,8 @@ function checkApart(
   throw new OutOfRangeError(`${call}: send overlaps receive in a way that NCCL does not define; ${remedy}`)
 }
 
-/** Refuses memory that work of the stream cannot reach, or may use before it is written. */
-function checkUse(call: string, { argument, memory }: MemoryUse, stream: Stream): void {
-  if (!memory.reachableFrom(stream.context)) throw unreachable(`${call}: ${argument}`, stream.context, memory.context)
+/** Refuses memory that work of the stream may use before it is written. */
+function checkOrder(call: string, { argument, memory }: MemoryUse, stream: Stream): void {
   const earlier = memory.stream
   if (earlier === stream || !stream.mayComeBefore(earlier) || stream.canFollow(earlier)) return
   const [late, early] = [stream, earlier].map(({ handle, closed }) => streamName(closed ? null : handle))

@@ -301,7 +301,7 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
   abort(): void {
     if (this.closed) return
     const { context } = this.device
-    context.giveBack(() => this.nccl.ncclCommAbort(this.handle))
+    if (!this.joined.isAborted) context.giveBack(() => this.nccl.ncclCommAbort(this.handle))
     this.joined.isAborted = true
     this.forgetMemory()
     this.ended('aborted')

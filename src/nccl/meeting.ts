@@ -61,10 +61,11 @@ export class MeetingPlace {
     await this.together(call, work, wait)
   }
 
+  /** After a refusal it can be repeated. */
   close(): void {
     this.memory?.free()
-    this.stream?.close()
     this.memory = null
+    this.stream?.close()
     this.stream = null
   }
 

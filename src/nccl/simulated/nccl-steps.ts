@@ -43,6 +43,8 @@ interface CollectiveArguments {
 /** The communicators of one thread, and the checks with which each call begins. */
 export class NcclSteps {
   readonly version: number
+  /** calls so far, by function */
+  readonly calls = new Map<NcclCall, number>()
   protected readonly hasWindows: boolean
   protected readonly mistakes = new Mistakes()
   protected readonly faults = new NcclFaults()
@@ -67,6 +69,7 @@ export class NcclSteps {
    */
   protected call(name: NcclCall, work: () => number | undefined, onFault?: (result: number) => number): number {
     this.mistakes.check()
+    this.calls.set(name, (this.calls.get(name) ?? 0) + 1)
     const since = (NCCL_SINCE as Partial<Record<NcclCall, number>>)[name] ?? LEAST_VERSION
     if (this.version < since) {
       throw new NcclMistake(`NCCL ${versionText(this.version)} lacks ${name}, which came with ${versionText(since)}`)

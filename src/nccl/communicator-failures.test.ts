@@ -1,0 +1,97 @@
+// Every call of NCCL fails in turn, and every call of the driver. A failure is one typed error. Contents of other memory
+// stay, nothing stays registered, and after an abort the devices have all of their memory back.
+
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { KiB, MiB } from '../core/base/bytes.js'
+import { CudaError, OutOfMemoryError, PoolError } from '../core/base/errors.js'
+import { CommunicatorError } from './communicator-error.js'
+import type { NcclCall } from './nccl.js'
+import { elements, TestWorld } from './world.fixture.js'
+
+const VERSION = 23000
+
+/** Uses everything that communicators offer. Stops at the first failure. */
+async function use(world: TestWorld): Promise<void> {
+  const pools = world.arrays(device => device.createPool({ backing: 'registrable' }))
+  for (const [rank, comm] of world.comms.entries()) comm.register(pools[rank])
+  const memory = pools.map(pool => pool.upload(Float32Array.of(1, 2)))
+  const wide = pools.map(pool => pool.zeros(Float32Array, 2 * MiB))
+  world.all((comm, rank) => comm.allReduce(memory[rank], memory[rank]))
+  world.all((comm, rank) => comm.allGather(memory[rank].subarray(rank, rank + 1), memory[rank]))
+  world.all((comm, rank) => {
+    comm.send(memory[rank].subarray(0, 1), { to: 1 - rank })
+    comm.receive(memory[rank].subarray(1, 2), { from: 1 - rank })
+  })
+  const arenas = await Promise.all(world.comms.map(comm => comm.createSymmetricArena({ bytes: 64 * KiB })))
+  const small = arenas.map(arena => arena.upload(Float32Array.of(1)))
+  world.all((comm, rank) => comm.allReduce(small[rank], small[rank]))
+  await Promise.all(world.comms.map(comm => comm.finished()))
+  assert.deepEqual(await elements(small), [[2], [2]])
+  for (const comm of world.comms) comm.stats()
+  for (const array of wide) array.free()
+  for (const device of world.devices) device.synchronize()
+  for (const pool of pools) pool.trimTo(0)
+  for (const arena of arenas) arena.close()
+  await world.close()
+  for (const pool of pools) pool.close()
+}
+
+/** Whether an error is one that programs are promised. */
+function isTyped(error: unknown): boolean {
+  return [CommunicatorError, CudaError, OutOfMemoryError, PoolError].some(kind => error instanceof kind)
+}
+
+/** Runs the program with a fault; afterwards other memory is whole, and all goes back. */
+async function fails(fault: (world: TestWorld) => void): Promise<boolean> {
+  using world = await TestWorld.join({ version: VERSION, timeoutMs: 2000 })
+  const others = world.arrays((device, rank) => device.createPool().upload(Float32Array.of(rank + 7)))
+  fault(world)
+  let failed = false
+  try {
+    await use(world)
+  } catch (error) {
+    if (!isTyped(error)) throw error
+    failed = true
+  }
+  world.nccl.clearFaults()
+  world.driver.clearFaults()
+  for (const comm of world.comms) comm.abort()
+  assert.equal(world.nccl.registered, 0)
+  assert.deepEqual(await elements(others), [[7], [8]])
+  return failed
+}
+
+describe('failures of communicators', () => {
+  it('each call of NCCL, in turn', async () => {
+    const counts = await (async () => {
+      using world = await TestWorld.join({ version: VERSION })
+      const before = new Map(world.nccl.calls)
+      await use(world)
+      return [...world.nccl.calls].map(([call, count]) => [call, count - (before.get(call) ?? 0)] as const)
+    })()
+    const texts: NcclCall[] = ['ncclGetErrorString', 'ncclGetLastError']
+    for (const [call, count] of counts) {
+      if (texts.includes(call)) continue
+      for (let nth = 1; nth <= Math.min(count, 12); nth++) {
+        const failed = await fails(world => world.nccl.failCall({ call, nth, result: nth % 2 === 0 ? 3 : 6 }))
+        assert.ok(failed || call === 'ncclCommGetAsyncError', `${call}, the ${nth}. of ${count}`)
+      }
+    }
+  })
+
+  it('each call of the driver, in turn', async () => {
+    const calls = await (async () => {
+      using world = await TestWorld.join({ version: VERSION })
+      const count = () => [...world.driver.calls.values()].reduce((sum, each) => sum + each, 0)
+      const before = count()
+      await use(world)
+      return count() - before
+    })()
+    let failed = 0
+    for (let nth = 1; nth <= calls; nth += 3) {
+      if (await fails(world => world.driver.failCall({ call: '*', nth, code: nth % 2 === 0 ? 1 : 2 }))) failed++
+    }
+    assert.ok(failed > calls / 6, `${failed} of ${calls / 3} programs had a failure`)
+  })
+})

@@ -1,0 +1,89 @@
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { MiB } from '../core/base/bytes.js'
+import { Communicator } from './communicator.js'
+import type { SymmetricArena } from './symmetric-arena.js'
+import { elements, TestWorld } from './world.fixture.js'
+
+const arenasOf = async (world: TestWorld, debug = false): Promise<SymmetricArena[]> =>
+  await Promise.all(world.comms.map(comm => comm.createSymmetricArena({ bytes: MiB, debug })))
+
+/** Compares offsets on all ranks of this thread. */
+async function compare(arenas: readonly SymmetricArena[]): Promise<PromiseSettledResult<void>[]> {
+  const checks: Promise<void>[] = []
+  Communicator.group(() => checks.push(...arenas.map(arena => arena.compareOffsets())))
+  return await Promise.allSettled(checks)
+}
+
+describe('a symmetric arena', () => {
+  it('is one window on all ranks, aligned, and goes with its communicator', async () => {
+    using world = await TestWorld.join()
+    const arenas = await arenasOf(world)
+    assert.equal(world.nccl.registered, 2)
+    const memory = arenas.map(arena => arena.upload(Float32Array.of(1, 2)))
+    const next = arenas.map(arena => arena.allocate(1))
+    for (const [rank, arena] of arenas.entries()) {
+      const base = arena.segments()[0].ptr
+      assert.deepEqual([memory[rank].ptr - base, next[rank].ptr - base], [0, 4096])
+      assert.equal(arena.allocate(1, { alignment: '8KiB' }).ptr % 8192, 0)
+      assert.equal(arena.tryAllocate(1, undefined, 256)!.ptr % 4096, 0)
+      assert.throws(() => arena.allocate(1, undefined, 3), { code: 'ERR_OUT_OF_RANGE', message: /alignment/ })
+    }
+    world.all((comm, rank) => comm.allReduce(memory[rank], memory[rank]))
+    assert.deepEqual(await elements(memory), [
+      [2, 4],
+      [2, 4],
+    ])
+    assert.equal(world.comms[0].stats().symmetricBytes, arenas[0].stats().reservedBytes)
+    await world.close()
+    assert.deepEqual([arenas[0].closed, world.nccl.registered], [true, 0])
+  })
+
+  it('compares offsets in debug mode', async () => {
+    using world = await TestWorld.join()
+    const arenas = await arenasOf(world, true)
+    for (const arena of arenas) for (const bytes of [1, 5000, 3]) arena.allocate(bytes)
+    assert.deepEqual(
+      (await compare(arenas)).map(({ status }) => status),
+      ['fulfilled', 'fulfilled'],
+    )
+    for (const arena of arenas) arena.reset()
+    arenas[1].allocate(5000)
+    for (const arena of arenas) arena.allocate(1)
+    for (const result of await compare(arenas)) {
+      assert.match(
+        String(result.status === 'rejected' && result.reason),
+        /PoolError: compareOffsets: rank 1 has allocated otherwise/,
+      )
+    }
+    const without = await arenasOf(world)
+    without[0].allocate(1)
+    assert.deepEqual(
+      (await compare(without)).map(({ status }) => status),
+      ['fulfilled', 'fulfilled'],
+    )
+  })
+
+  it('is refused where a rank does not come, or NCCL refuses, and leaves no memory', async () => {
+    using world = await TestWorld.join({ timeoutMs: 30 })
+    await assert.rejects(world.comms[0].createSymmetricArena({ bytes: MiB }), {
+      code: 'ERR_COMMUNICATOR',
+      message: /rank 1 of this thread has not made this call within 30 ms/,
+    })
+    assert.equal(world.nccl.registered, 0)
+    world.nccl.failCall({ call: 'ncclCommWindowRegister', result: 3 })
+    await Promise.allSettled(world.comms.map(comm => comm.createSymmetricArena({ bytes: MiB })))
+    for (const comm of world.comms) comm.abort()
+    assert.equal(world.driver.usedBytes(0), 0)
+  })
+
+  it('is refused with the wrong options', async () => {
+    using world = await TestWorld.join()
+    const [comm] = world.comms
+    const create = (options: object) => comm.createSymmetricArena(options as never)
+    await assert.rejects(create({}), { code: 'ERR_INVALID_ARG_TYPE', message: /createSymmetricArena: bytes/ })
+    await assert.rejects(create({ bytes: 0 }), { code: 'ERR_OUT_OF_RANGE' })
+    await assert.rejects(create({ bytes: MiB, debug: 1 }), { code: 'ERR_INVALID_ARG_TYPE', message: /debug must be/ })
+    await assert.rejects(create({ bytes: MiB, size: 1 }), { code: 'ERR_INVALID_ARG_TYPE', message: /unknown option/ })
+  })
+})
