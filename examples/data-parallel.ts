@@ -1,0 +1,260 @@
+// Data-parallel training, one process a GPU: each computes gradients of its own rows, and NCCL averages them in
+// registered memory. Halfway one process is killed. The others notice, find their memory whole, and go on as a smaller
+// world. With fewer than two GPUs it runs on simulated ones. --help says how to run it on several hosts.
+// docs/nccl.md explains it. In a clone: npm run build && node dist/examples/data-parallel.js
+
+import { type ChildProcess, fork } from 'node:child_process'
+import { on, once } from 'node:events'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { connect, createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { buffer } from 'node:stream/consumers'
+import { setTimeout } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import { parseArgs } from 'node:util'
+import { type Device, openDevice } from 'cuda-mempool'
+import { Communicator, CommunicatorError, uniqueId } from 'cuda-mempool/nccl'
+import { SimulatedDriver } from 'cuda-mempool/simulated'
+
+const HELP = `usage: data-parallel                                      one process for each GPU of this host
+       data-parallel --hosts HOST:PORT --rank R --ranks N     rank R of N, on any host
+Start the second form once for each rank. Rank 0 runs on HOST and listens at PORT, where the others fetch its id; rank R
+takes GPU R modulo the GPUs of its host. The id is a secret, and is sent in the clear: use a private network.`
+
+const [ROWS, COLUMNS, STEPS, RATE] = [64, 7, 40, 0.5]
+const [SIMULATED_DEVICES, TIMEOUT_MS] = [3, 20_000]
+const GRID = { grid: 1, block: COLUMNS + 1 }
+
+/** Linear regression. The last thread of gradient() computes the loss, so that one all-reduce averages both. */
+const SOURCE = `
+extern "C" __global__ void gradient(const float *x, const float *y, const float *w, float *out, int rows, int columns) {
+  float sum = 0;
+  for (int row = 0; row < rows; row++) {
+    float error = -y[row];
+    for (int i = 0; i < columns; i++) error += x[row * columns + i] * w[i];
+    sum += error * (threadIdx.x < columns ? x[row * columns + threadIdx.x] : error);
+  }
+  out[threadIdx.x] = sum / rows;
+}
+extern "C" __global__ void descend(float *w, const float *gradient, float rate, int columns) {
+  if (threadIdx.x < columns) w[threadIdx.x] -= rate * gradient[threadIdx.x];
+}
+`
+
+/** The kernels, the rows of this process, and the weights. */
+function createModel(device: Device, part: number) {
+  const pool = device.createPool({ backing: 'registrable' })
+  const module = device.compileKernels(SOURCE, {
+    simulated: {
+      gradient: ({ args, memory }) => {
+        const floats = (index: number, count: number) => memory.load(Float32Array, args.pointer(index), count)
+        const [x, y, w] = [floats(0, ROWS * COLUMNS), floats(1, ROWS), floats(2, COLUMNS)]
+        const rowOf = (row: number) => x.subarray(row * COLUMNS, (row + 1) * COLUMNS)
+        const errors = y.map((value, row) => rowOf(row).reduce((sum, each, i) => sum + each * w[i]!, -value))
+        const sumOf = (i: number) =>
+          errors.reduce((sum, error, row) => sum + error * (i < COLUMNS ? rowOf(row)[i]! : error), 0)
+        memory.store(
+          args.pointer(3),
+          Float32Array.from({ length: COLUMNS + 1 }, (_, i) => sumOf(i) / ROWS),
+        )
+      },
+      descend: ({ args, memory }) => {
+        const [w, gradient] = [0, 1].map(index => memory.load(Float32Array, args.pointer(index), COLUMNS))
+        memory.store(
+          args.pointer(0),
+          w!.map((weight, i) => weight - args.float32(2) * gradient![i]!),
+        )
+      },
+    },
+  })
+  const rows = Float32Array.from({ length: ROWS * COLUMNS }, (_, i) => Math.sin((i + 1) * (part + 2) ** 2))
+  const targets = Float32Array.from({ length: ROWS }, (_, row) =>
+    rows.subarray(row * COLUMNS, (row + 1) * COLUMNS).reduce((sum, value, i) => sum + value * (i - 2), 0),
+  )
+  const [x, y] = [pool.upload(rows), pool.upload(targets)]
+  const [weights, gradients] = [pool.zeros(Float32Array, COLUMNS), pool.zeros(Float32Array, COLUMNS + 1)]
+  const saved = new Float32Array(COLUMNS) // the weights after the latest step: stands for a checkpoint
+  return {
+    device,
+    pool,
+    gradient: module.kernel('gradient'),
+    descend: module.kernel('descend'),
+    x,
+    y,
+    weights,
+    gradients,
+    saved,
+  }
+}
+type Model = ReturnType<typeof createModel>
+
+/** Trains in the world of `comm`; the result is the loss before the first step and before the last one. */
+async function train(comm: Communicator, model: Model, killedAt: number): Promise<[first: number, last: number]> {
+  const { gradient, descend, x, y, weights, gradients, saved } = model
+  const losses: number[] = []
+  comm.broadcast(weights, { root: 0 }) // when a rank is killed, the others may be one step apart
+  for (let step = 0; step < STEPS; step++) {
+    if (step === killedAt) process.kill(process.pid, 'SIGKILL')
+    gradient.launch(GRID, x, y, weights, gradients, ROWS, COLUMNS)
+    comm.allReduce(gradients, gradients, { op: 'avg' })
+    await comm.finished() // a rank that is gone leaves gradients undefined, which must not reach the weights
+    descend.launch(GRID, weights, gradients, RATE, COLUMNS)
+    saved.set(await weights.read())
+    losses.push((await gradients.subarray(-1).read())[0]!)
+  }
+  return [losses[0]!, losses.at(-1)!]
+}
+
+/** Whether all ranks have the same weights. */
+async function areEqual(comm: Communicator, { pool, weights }: Model): Promise<boolean> {
+  using all = pool.allocateArray(Float32Array, COLUMNS * comm.ranks)
+  comm.allGather(weights, all)
+  await comm.finished()
+  const found = await all.read()
+  return found.every((weight, i) => weight === found[i % COLUMNS])
+}
+
+/** The place of a process in a world of ranks. Rank 0 makes the id. */
+interface Place {
+  readonly rank: number
+  readonly ranks: number
+  readonly id: Uint8Array
+  /** the step at which this process is killed; -1 for none */
+  readonly killedAt: number
+}
+
+/** Joins a world and trains. The text says how it ended. */
+async function takePart(model: Model, place: Place): Promise<string> {
+  const { id, rank, ranks, killedAt } = place
+  const { liveBytes } = model.pool.stats()
+  await using comm = await Communicator.join(model.device, { id, rank, ranks, timeoutMs: TIMEOUT_MS })
+  comm.register(model.pool)
+  try {
+    const [first, last] = await train(comm, model, killedAt)
+    if (!(await areEqual(comm, model)) || !(last < first / 100)) throw new Error(`training failed: ${first} ${last}`)
+    await comm.close()
+    return `${ranks} ranks have equal weights, and the loss has fallen`
+  } catch (error) {
+    if (!(error instanceof CommunicatorError)) throw error
+    comm.abort()
+    const found = await model.weights.read()
+    const isWhole = found.every((weight, i) => weight === model.saved[i]) && model.pool.stats().liveBytes === liveBytes
+    return `a rank is gone, and memory is ${isWhole ? 'whole' : 'damaged'}`
+  }
+}
+
+/** The device of a rank: one of the GPUs of this host, or of the simulated machine that the environment names. */
+function openDeviceOf(rank: number, ranks: number): Device {
+  const machine = process.env['CUDA_MEMPOOL_SIMULATED']
+  if (machine !== undefined) return openDevice(new SimulatedDriver({ devices: ranks, machine }), rank)
+  using first = openDevice()
+  return openDevice(rank % first.driver.cuDeviceGetCount())
+}
+
+/** A process that launch() has started: takes part in one world after another. */
+async function work([first, most]: readonly [rank: number, ranks: number]): Promise<void> {
+  using device = openDeviceOf(first, most)
+  const model = createModel(device, first)
+  for await (const [place] of on(process, 'message', { close: ['disconnect'] })) {
+    const id = place.id ?? uniqueId(device)
+    if (place.rank === 0) process.send!(id)
+    process.send!(await takePart(model, { ...place, id }))
+  }
+}
+
+/** Makes a world of processes, and kills the last one at a step. Returns what each says at the end, or its signal. */
+async function runWorld(workers: readonly ChildProcess[], killedAt: number): Promise<string[]> {
+  const ranks = workers.length
+  const answerOf = async (worker: ChildProcess) => {
+    if (worker.exitCode !== null || worker.signalCode !== null) throw new Error('a process has ended')
+    const [answer, signal] = await Promise.race([once(worker, 'message'), once(worker, 'exit')])
+    return answer ?? signal
+  }
+  workers[0]!.send({ rank: 0, ranks, killedAt: -1 })
+  const id = await answerOf(workers[0]!)
+  for (const [rank, worker] of workers.entries()) {
+    if (rank > 0) worker.send({ rank, ranks, id, killedAt: rank === ranks - 1 ? killedAt : -1 })
+  }
+  return await Promise.all(workers.map(answerOf))
+}
+
+/** Starts a process for each GPU, kills the last one, and lets the others go on. */
+async function launch(): Promise<void> {
+  using device = openDevice(process.env['CUDA_MEMPOOL_DEVICE'] === 'simulated' ? 'simulated' : 'auto')
+  const gpus = device.simulated ? 0 : device.driver.cuDeviceGetCount()
+  const ranks = gpus < 2 ? SIMULATED_DEVICES : gpus
+  console.log(gpus < 2 ? `${ranks} simulated devices, since there are not two GPUs` : `${ranks} GPUs`)
+  const machine = mkdtempSync(join(tmpdir(), 'data-parallel-'))
+  const simulated = gpus < 2 ? { CUDA_MEMPOOL_SIMULATED: machine } : {}
+  const workers = Array.from({ length: ranks }, (_, rank) => {
+    const env = { ...process.env, ...simulated, DATA_PARALLEL: JSON.stringify([rank, ranks]) }
+    return fork(fileURLToPath(import.meta.url), { serialization: 'advanced', env })
+  })
+  try {
+    const survivors = workers.slice(0, -1)
+    const said = [...(await runWorld(workers, STEPS / 2)), ...(await runWorld(survivors, -1))]
+    for (const text of new Set(said)) console.log(text)
+    if (said.some(text => !/SIGKILL|whole|equal/.test(text))) process.exitCode = 1
+    for (const worker of survivors) worker.disconnect()
+    await Promise.all(survivors.map(worker => once(worker, 'exit')))
+  } finally {
+    for (const worker of workers) worker.kill('SIGKILL')
+    rmSync(machine, { recursive: true })
+  }
+}
+
+/** Takes part as one of the ranks of several hosts. */
+async function workOnHosts([host, port]: readonly [string, number], rank: number, ranks: number): Promise<void> {
+  using device = openDeviceOf(rank, ranks)
+  const server = createServer()
+  const id = rank === 0 ? uniqueId(device) : await fetchId(host, port)
+  if (rank === 0) server.on('connection', socket => socket.on('error', () => {}).end(id)).listen(port, host)
+  console.log(await takePart(createModel(device, rank), { rank, ranks, id, killedAt: -1 }))
+  server.close()
+}
+
+/** Asks until rank 0 listens. */
+async function fetchId(host: string, port: number): Promise<Uint8Array> {
+  const signal = AbortSignal.timeout(TIMEOUT_MS)
+  for (;;) {
+    try {
+      return await buffer(connect(port, host))
+    } catch (error) {
+      if ((error as { code?: string }).code !== 'ECONNREFUSED') throw error
+      await setTimeout(100, undefined, { signal })
+    }
+  }
+}
+
+/** Reads the command line; throws for wrong input. */
+function readOptions() {
+  const text = { type: 'string' } as const
+  const { values } = parseArgs({ options: { hosts: text, rank: text, ranks: text, help: { type: 'boolean' } } })
+  const { hosts, rank = '', ranks = '', help } = values
+  if (hosts === undefined && (rank !== '' || ranks !== '')) throw new Error('--rank and --ranks need --hosts')
+  if (hosts === undefined) return { help }
+  const [, host, port] = /^(.+):(\d{1,5})$/.exec(hosts) ?? []
+  if (host === undefined) throw new Error(`--hosts must be HOST:PORT, not '${hosts}'`)
+  if (!/^[1-9]\d*$/.test(ranks)) throw new Error(`--ranks must be a whole number from 1 on, not '${ranks}'`)
+  if (!/^\d+$/.test(rank) || Number(rank) >= Number(ranks)) {
+    throw new Error(`--rank must be a whole number from 0 to ${Number(ranks) - 1}, not '${rank}'`)
+  }
+  return { help, place: [[host, Number(port)], Number(rank), Number(ranks)] as const }
+}
+
+async function main(): Promise<void> {
+  const { help, place } = readOptions()
+  if (help) console.log(HELP)
+  else if (place === undefined) await launch()
+  else await workOnHosts(...place)
+}
+
+const given = process.env['DATA_PARALLEL']
+if (given !== undefined) await work(JSON.parse(given))
+else {
+  await main().catch((error: Error) => {
+    console.error(`data-parallel: ${error.message}`)
+    process.exitCode = 2
+  })
+}
