@@ -9,6 +9,7 @@ import { streamName } from '../core/order/ordered-stream.js'
 import { checkStreamOf, type Stream } from '../core/order/stream.js'
 import { DeviceArray } from '../core/pool/array.js'
 import { DeviceBuffer } from '../core/pool/buffer.js'
+import { keepAwake } from './captured-memory.js'
 import { type CollectiveOptions, typeOf } from './communicator-options.js'
 import type { NcclType } from './constants.js'
 
@@ -149,5 +150,6 @@ function announceUse(call: string, memory: CollectiveMemory, stream: Stream): vo
     if (stream.mayComeBefore(earlier)) stream.follow(earlier)
     if (stream.capture === null) memory.recordUse(stream)
   }
+  if (stream.capture !== null) keepAwake(memory, stream.capture)
   memory.noteUse(stream, call)
 }

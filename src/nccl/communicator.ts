@@ -317,7 +317,7 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
   }
 
   /** One line for people, such as `Communicator { rank 0 of 2, open }`; console.log shows it. */
-  toString(): string {
+  override toString(): string {
     return `Communicator { rank ${this.rank} of ${this.ranks}, ${this.condition} }`
   }
 
@@ -360,7 +360,7 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
   }
 
   /** Lets NCCL begin a checked call, or the open group take it. */
-  protected submit(call: string, { stream }: Plan, work: (stream: number) => number): void {
+  protected override submit(call: string, { stream }: Plan, work: (stream: number) => number): void {
     this.collectives++
     if (stream !== this.lastStream) this.streams.add(stream)
     this.lastStream = stream

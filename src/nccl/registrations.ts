@@ -2,19 +2,25 @@
 // share it. A segment is registered before a buffer lies on it, and deregistered before it goes back to the device. Both
 // are local to the rank, so that growth waits for no other rank.
 
-import { PoolError } from '../core/base/errors.js'
 import type { PoolSegment, SegmentObserver } from '../core/pool/backing/segment-watch.js'
 import type { JoinedRank } from './joined-rank.js'
 import { Cell } from './nccl.js'
 
-/** A pool whose memory NCCL can register. */
+/** What has segments that an observer can follow. */
 export interface ObservablePool {
-  readonly closed: boolean
   observeSegments(observer: SegmentObserver): () => void
 }
 
+/** Hears of the segments of a pool: a registration, or what only keeps the pool from sleeping. */
+export interface Follower {
+  add(segment: PoolSegment): void
+  remove(ptr: number): void
+  /** Removes all segments. */
+  clear(): void
+}
+
 /** The segments of one pool that one rank has registered. */
-export class Registration {
+export class Registration implements Follower {
   /** NCCL's handles, by address; 0 for a segment that waits for the end of a capture */
   readonly handles = new Map<number, number>()
   private readonly lengths = new Map<number, number>()
@@ -49,6 +55,10 @@ export class Registration {
     this.lengths.delete(ptr)
   }
 
+  clear(): void {
+    for (const ptr of [...this.handles.keys()]) this.remove(ptr)
+  }
+
   /** Registers what waited for the end of a capture. */
   catchUp(): void {
     if (this.isCapturing()) return
@@ -74,76 +84,69 @@ export class Registration {
   }
 }
 
-/** The one observer of a pool, which tells the registrations of all ranks. */
+/** The one observer of a pool, which tells all its followers. */
 class PoolObserver implements SegmentObserver {
-  readonly registrations = new Set<Registration>()
+  readonly followers = new Set<Follower>()
   private readonly segments = new Map<number, PoolSegment>()
   stop: () => void = () => {}
 
   ready(segment: PoolSegment): void {
-    const done: Registration[] = []
+    const done: Follower[] = []
     try {
-      for (const registration of this.registrations) {
-        registration.add(segment)
-        done.push(registration)
+      for (const follower of this.followers) {
+        follower.add(segment)
+        done.push(follower)
       }
     } catch (error) {
-      for (const registration of done) registration.remove(segment.ptr)
+      for (const follower of done) follower.remove(segment.ptr)
       throw error
     }
     this.segments.set(segment.ptr, segment)
   }
 
   leaving({ ptr }: PoolSegment): void {
-    for (const registration of this.registrations) registration.remove(ptr)
+    for (const follower of this.followers) follower.remove(ptr)
     this.segments.delete(ptr)
   }
 
-  /** Registers all segments for another rank, or none. */
-  join(registration: Registration): void {
+  /** Tells another follower of all segments, or of none. */
+  join(follower: Follower): void {
     try {
-      for (const segment of this.segments.values()) registration.add(segment)
+      for (const segment of this.segments.values()) follower.add(segment)
     } catch (error) {
-      for (const ptr of [...registration.handles.keys()]) registration.remove(ptr)
+      follower.clear()
       throw error
     }
-    this.registrations.add(registration)
+    this.followers.add(follower)
   }
 }
 
 const observers = new WeakMap<ObservablePool, PoolObserver>()
 
-/** Lets `registration` know the pool's segments, now and later. The result ends that, and deregisters them. */
-export function follow(pool: ObservablePool, registration: Registration): () => void {
+/** Lets `follower` know the pool's segments, now and later. The result ends that, and removes them from it. */
+export function follow(pool: ObservablePool, follower: Follower): () => void {
   const observer = observers.get(pool) ?? observe(pool)
   const stopIfLast = () => {
-    if (observer.registrations.size > 0) return
+    if (observer.followers.size > 0) return
     observer.stop()
     observers.delete(pool)
   }
   try {
-    observer.join(registration)
+    observer.join(follower)
   } catch (error) {
     stopIfLast()
     throw error
   }
   return () => {
-    for (const ptr of [...registration.handles.keys()]) registration.remove(ptr)
-    observer.registrations.delete(registration)
+    follower.clear()
+    observer.followers.delete(follower)
     stopIfLast()
   }
 }
 
 function observe(pool: ObservablePool): PoolObserver {
   const observer = new PoolObserver()
-  try {
-    observer.stop = pool.observeSegments(observer)
-  } catch (error) {
-    if (!(error instanceof PoolError) || pool.closed) throw error
-    throw new PoolError(`register: the pool's segments cannot be followed (${error.message})`, error.code, {
-      cause: error,
-    })
-  }
+  observer.stop = pool.observeSegments(observer)
   observers.set(pool, observer)
   return observer
 }

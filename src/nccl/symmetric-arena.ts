@@ -2,13 +2,15 @@
 // buffer has the same offset on all. The window is made once: an allocation never calls NCCL, since that would wait for
 // the other ranks.
 
-import type { ByteSize } from '../core/base/byte-size.js'
+import { type ByteSize, bytesOf } from '../core/base/byte-size.js'
 import { PoolError } from '../core/base/errors.js'
 import { relaxed } from '../core/order/relaxed.js'
-import { Stream } from '../core/order/stream.js'
+import type { Stream } from '../core/order/stream.js'
 import { ArenaPool } from '../core/pool/arena/arena-pool.js'
+import { MOST_ALIGNMENT_BYTES } from '../core/pool/backing/backing.js'
 import type { DeviceBuffer } from '../core/pool/buffer.js'
-import type { AllocateOptions } from '../core/pool/long-form.js'
+import { checkAlignment } from '../core/pool/caching/alignment.js'
+import { type AllocateOptions, isOptions } from '../core/pool/long-form.js'
 import type { Communicator } from './communicator.js'
 import { WINDOW_SYMMETRIC } from './constants.js'
 import type { JoinedRank } from './joined-rank.js'
@@ -119,8 +121,15 @@ export class SymmetricArena extends ArenaPool {
 /** The arguments of an allocation, aligned for a window. */
 function aligned(
   stream: Stream | AllocateOptions | undefined,
-  alignment = ALIGNMENT,
+  alignment: number | undefined,
 ): [stream: Stream | AllocateOptions | undefined, alignment?: number] {
-  if (stream === undefined || stream instanceof Stream) return [stream, Math.max(alignment, ALIGNMENT)]
-  return [{ ...stream, alignment: Math.max(stream.alignment ?? ALIGNMENT, ALIGNMENT) }]
+  if (!isOptions(stream)) return [stream, alignmentOf(alignment)]
+  if (alignment !== undefined) return [stream, alignment] // which is refused
+  return [{ ...stream, alignment: alignmentOf(stream.alignment) }]
+}
+
+function alignmentOf(alignment: ByteSize = ALIGNMENT): number {
+  const bytes = bytesOf(alignment, 'alignment', null)
+  checkAlignment(bytes, MOST_ALIGNMENT_BYTES)
+  return Math.max(bytes, ALIGNMENT)
 }
