@@ -5,23 +5,20 @@
 
 import { type ChildProcess, fork } from 'node:child_process'
 import { on, once } from 'node:events'
-import { mkdtempSync, rmSync } from 'node:fs'
 import { connect, createServer } from 'node:net'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { buffer } from 'node:stream/consumers'
 import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { type Device, openDevice } from 'cuda-mempool'
 import { Communicator, CommunicatorError, uniqueId } from 'cuda-mempool/nccl'
-import { SimulatedDriver } from 'cuda-mempool/simulated'
 
 const HELP = `usage: data-parallel                                      one process for each GPU of this host
        data-parallel --hosts HOST:PORT --rank R --ranks N     rank R of N, on any host
 Start the second form once for each rank. Rank 0 runs on HOST and listens at PORT, where the others fetch its id; rank R
 takes GPU R modulo the GPUs of its host. The id is a secret, and is sent in the clear: use a private network.`
 
+const CHOICE = process.env['CUDA_MEMPOOL_DEVICE'] === 'simulated' ? 'simulated' : 'auto'
 const [ROWS, COLUMNS, STEPS, RATE] = [64, 7, 40, 0.5]
 const [SIMULATED_DEVICES, TIMEOUT_MS] = [3, 20_000]
 const GRID = { grid: 1, block: COLUMNS + 1 }
@@ -144,18 +141,19 @@ async function takePart(model: Model, place: Place): Promise<string> {
   }
 }
 
-/** The device of a rank: one of the GPUs of this host, or of the simulated machine that the environment names. */
-function openDeviceOf(rank: number, ranks: number): Device {
-  const machine = process.env['CUDA_MEMPOOL_SIMULATED']
-  if (machine !== undefined) return openDevice(new SimulatedDriver({ devices: ranks, machine }), rank)
-  using first = openDevice()
-  return openDevice(rank % first.driver.cuDeviceGetCount())
+/** GPU `rank` modulo the GPUs of this host; a simulated device without a GPU, or if the environment asks for it. */
+function openDeviceOf(rank: number): Device {
+  const device = openDevice(CHOICE)
+  const ordinal = device.simulated ? 0 : rank % device.driver.cuDeviceGetCount()
+  if (ordinal === 0) return device
+  device.close()
+  return openDevice(ordinal)
 }
 
 /** A process that launch() has started: takes part in one world after another. */
-async function work([first, most]: readonly [rank: number, ranks: number]): Promise<void> {
-  using device = openDeviceOf(first, most)
-  const model = createModel(device, first)
+async function work(part: number): Promise<void> {
+  using device = openDeviceOf(part)
+  const model = createModel(device, part)
   for await (const [place] of on(process, 'message', { close: ['disconnect'] })) {
     const id = place.id ?? uniqueId(device)
     if (place.rank === 0) process.send!(id)
@@ -181,14 +179,14 @@ async function runWorld(workers: readonly ChildProcess[], killedAt: number): Pro
 
 /** Starts a process for each GPU, kills the last one, and lets the others go on. */
 async function launch(): Promise<void> {
-  using device = openDevice(process.env['CUDA_MEMPOOL_DEVICE'] === 'simulated' ? 'simulated' : 'auto')
-  const gpus = device.simulated ? 0 : device.driver.cuDeviceGetCount()
+  const first = openDevice(CHOICE)
+  const gpus = first.simulated ? 0 : first.driver.cuDeviceGetCount()
+  first.close()
   const ranks = gpus < 2 ? SIMULATED_DEVICES : gpus
   console.log(gpus < 2 ? `${ranks} simulated devices, since there are not two GPUs` : `${ranks} GPUs`)
-  const machine = mkdtempSync(join(tmpdir(), 'data-parallel-'))
-  const simulated = gpus < 2 ? { CUDA_MEMPOOL_SIMULATED: machine } : {}
-  const workers = Array.from({ length: ranks }, (_, rank) => {
-    const env = { ...process.env, ...simulated, DATA_PARALLEL: JSON.stringify([rank, ranks]) }
+  const simulated = gpus < 2 ? { CUDA_MEMPOOL_DEVICE: 'simulated' } : {}
+  const workers = Array.from({ length: ranks }, (_, part) => {
+    const env = { ...process.env, ...simulated, DATA_PARALLEL: `${part}` }
     return fork(fileURLToPath(import.meta.url), { serialization: 'advanced', env })
   })
   try {
@@ -200,13 +198,12 @@ async function launch(): Promise<void> {
     await Promise.all(survivors.map(worker => once(worker, 'exit')))
   } finally {
     for (const worker of workers) worker.kill('SIGKILL')
-    rmSync(machine, { recursive: true })
   }
 }
 
 /** Takes part as one of the ranks of several hosts. */
-async function workOnHosts([host, port]: readonly [string, number], rank: number, ranks: number): Promise<void> {
-  using device = openDeviceOf(rank, ranks)
+async function workOnHosts(host: string, port: number, rank: number, ranks: number): Promise<void> {
+  using device = openDeviceOf(rank)
   const server = createServer()
   const id = rank === 0 ? uniqueId(device) : await fetchId(host, port)
   if (rank === 0) server.on('connection', socket => socket.on('error', () => {}).end(id)).listen(port, host)
@@ -227,31 +224,20 @@ async function fetchId(host: string, port: number): Promise<Uint8Array> {
   }
 }
 
-/** Reads the command line; throws for wrong input. */
-function readOptions() {
+async function main(): Promise<void> {
   const text = { type: 'string' } as const
   const { values } = parseArgs({ options: { hosts: text, rank: text, ranks: text, help: { type: 'boolean' } } })
-  const { hosts, rank = '', ranks = '', help } = values
-  if (hosts === undefined && (rank !== '' || ranks !== '')) throw new Error('--rank and --ranks need --hosts')
-  if (hosts === undefined) return { help }
-  const [, host, port] = /^(.+):(\d{1,5})$/.exec(hosts) ?? []
-  if (host === undefined) throw new Error(`--hosts must be HOST:PORT, not '${hosts}'`)
-  if (!/^[1-9]\d*$/.test(ranks)) throw new Error(`--ranks must be a whole number from 1 on, not '${ranks}'`)
-  if (!/^\d+$/.test(rank) || Number(rank) >= Number(ranks)) {
-    throw new Error(`--rank must be a whole number from 0 to ${Number(ranks) - 1}, not '${rank}'`)
-  }
-  return { help, place: [[host, Number(port)], Number(rank), Number(ranks)] as const }
-}
-
-async function main(): Promise<void> {
-  const { help, place } = readOptions()
-  if (help) console.log(HELP)
-  else if (place === undefined) await launch()
-  else await workOnHosts(...place)
+  const { hosts, rank, ranks, help } = values
+  if (help) return console.log(HELP)
+  if (hosts === undefined && rank === undefined && ranks === undefined) return await launch()
+  const [, host, port] = /^(.+):(\d{1,5})$/.exec(hosts ?? '') ?? []
+  const arePlaces = [rank, ranks].every(each => /^\d{1,6}$/.test(each ?? '')) && Number(rank) < Number(ranks)
+  if (host !== undefined && arePlaces) return await workOnHosts(host, Number(port), Number(rank), Number(ranks))
+  throw new Error('pass --hosts HOST:PORT --rank R --ranks N, with R from 0 to N - 1; or see --help')
 }
 
 const given = process.env['DATA_PARALLEL']
-if (given !== undefined) await work(JSON.parse(given))
+if (given !== undefined) await work(Number(given))
 else {
   await main().catch((error: Error) => {
     console.error(`data-parallel: ${error.message}`)
