@@ -265,8 +265,8 @@ export class ObservedDriver extends SimulatedDriver {
     this.count('addresses', -1)
   }
 
-  override cuMemCreate(bytes: number, device: number, handleTypes: number): number {
-    const handle = super.cuMemCreate(bytes, device, handleTypes)
+  override cuMemCreate(bytes: number, device: number, handleTypes: number, gpuDirectRdma = false): number {
+    const handle = super.cuMemCreate(bytes, device, handleTypes, gpuDirectRdma)
     this.memory.create(handle, bytes)
     this.count('handles', 1)
     return handle

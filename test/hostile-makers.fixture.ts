@@ -22,7 +22,7 @@ export function makersOf(
       device.createPool(
         drawing.options({
           maxPoolBytes: limit(),
-          backing: drawing.pick(['virtual', 'segments', 'auto', 'managed']),
+          backing: drawing.pick(['virtual', 'segments', 'auto', 'managed', 'registrable']),
           onGrow: onChange(),
           onTrim: onChange(),
           warnOnHeld: false,
@@ -31,7 +31,13 @@ export function makersOf(
       ),
     debug: () => device.createPool({ maxPoolBytes: 4 * MiB, debug: true, warnOnHeld: false }),
     createArenaPool: () =>
-      device.createArenaPool(drawing.options({ bytes: limit() ?? MiB, maxBytes: drawing.pick([undefined, 8 * MiB]) })),
+      device.createArenaPool(
+        drawing.options({
+          bytes: limit() ?? MiB,
+          maxBytes: drawing.pick([undefined, 8 * MiB]),
+          backing: drawing.pick([undefined, 'registrable']),
+        }),
+      ),
     createBlockPool: () =>
       device.createBlockPool(
         drawing.options({
@@ -44,6 +50,10 @@ export function makersOf(
     createPlainPool: () => device.createPlainPool(),
     createDriverPool: () => device.createDriverPool(drawing.options({ maxPoolBytes: limit() })),
     region: () => device.createArenaPool({ region: drawing.draw('memory') as never }),
+    over: () =>
+      device.createArenaPool({
+        over: drawing.options({ ptr: drawing.any(() => 2 ** 41), byteLength: drawing.any(() => MiB) }),
+      } as never),
     limited: () => limited(one(), limit() as never),
     tagged: () => tagged(one(), drawing.options({ limits: { one: 1 * MiB } })),
     statistics: () => statistics(one()),

@@ -179,7 +179,7 @@ describe(`random programs on caching pools (POOL_FUZZ_SEED=${SEED} POOL_FUZZ_STE
     }
   }
 
-  for (const backing of ['virtual', 'segments'] as const) {
+  for (const backing of ['virtual', 'segments', 'registrable'] as const) {
     it(`${backing}, 1100 streams, seed ${SEED}`, () => {
       const program = new CachingProgram(SEED, 'eager', { backing }, 1100)
       program.run(STEPS, [GROW, MIX, SHRINK])
@@ -188,7 +188,7 @@ describe(`random programs on caching pools (POOL_FUZZ_SEED=${SEED} POOL_FUZZ_STE
   }
 
   let changes = 0
-  for (const backing of ['virtual', 'segments'] as const) {
+  for (const backing of ['virtual', 'segments', 'registrable'] as const) {
     for (const progress of ['eager', 'seeded'] as const) {
       for (const seed of seedsFrom(SEED, 2, STEPS / USUAL_STEPS, 1000)) {
         it(`${backing}, loose as with much room, ${progress} work, seed ${seed}`, () => {
@@ -214,7 +214,7 @@ describe(`random programs on caching pools (POOL_FUZZ_SEED=${SEED} POOL_FUZZ_STE
   it('streams were made to wait for the memory of others', () => assert.ok(insertedWaits > 0))
 
   it('a pool that hands out freed memory at once is caught', () => {
-    for (const backing of ['virtual', 'segments'] as const) {
+    for (const backing of ['virtual', 'segments', 'registrable'] as const) {
       for (let seed = SEED; seed < SEED + 5; seed++) {
         const program = new CachingProgram(seed, 'eager', { backing, streamOrdered: false })
         assert.ok(

@@ -223,11 +223,11 @@ describe('closing a device', () => {
   })
 
   it('close gives back a pool whose first memory and whose own close were refused', () => {
-    for (const backing of ['virtual', 'segments'] as const) {
+    for (const backing of ['virtual', 'segments', 'registrable'] as const) {
       const driver = new SimulatedDriver({ capacityBytes: 64 * MiB })
       const device = openDevice(driver)
-      const create = backing === 'virtual' ? 'cuMemCreate' : 'cuMemAlloc'
-      driver.failCall({ call: create, nth: backing === 'virtual' ? 2 : 1, code: 999, onwards: true })
+      const create = backing === 'segments' ? 'cuMemAlloc' : 'cuMemCreate'
+      driver.failCall({ call: create, nth: backing === 'segments' ? 1 : 2, code: 999, onwards: true })
       driver.failCall({ call: 'cuCtxSynchronize', code: 999, onwards: true })
       const options = { backing, initialBytes: 48 * MiB }
       assert.throws(() => device.createPool(options), { name: 'CudaError', message: new RegExp(create) })

@@ -27,7 +27,8 @@ import type { Graph } from '../order/graph.js'
 import type { SharedOrder } from '../order/shared-order.js'
 import { checkStreamOf, openStreams, type SharedStream, Stream, type StreamOptions, streamOf } from '../order/stream.js'
 import { signalOf, type WaitOptions } from '../order/wait-options.js'
-import { type ArenaOptions, ArenaPool, type RegionArenaOptions } from '../pool/arena/arena-pool.js'
+import type { ArenaOptions, BorrowedArenaOptions, RegionArenaOptions } from '../pool/arena/arena-options.js'
+import { ArenaPool } from '../pool/arena/arena-pool.js'
 import { ArenaQueue, type ArenaQueueOptions } from '../pool/arena/arena-queue.js'
 import { newSharedArena, type SharedArenaOptions, type SharedArenaPool } from '../pool/arena/shared-arena-pool.js'
 import type { BlockOptions } from '../pool/blocks/block-options.js'
@@ -361,10 +362,11 @@ export class Device implements Disposable, AsyncDisposable {
 
   /**
    * A pool that hands out memory in a row, and takes it all back at once by `reset` or `rewind`. With `region` it does
-   * so in a buffer of any pool, such as a shared one. Throws OutOfMemoryError if the device has no room for `bytes`,
-   * PoolError for `maxPoolBytes` without virtual memory, and for a region of another device, or without memory.
+   * so in a buffer of any pool, such as a shared one, and with `over` in memory of another library. Throws
+   * OutOfMemoryError if the device has no room for `bytes`, PoolError for `maxPoolBytes` or a registrable backing
+   * without virtual memory, and for a region of another device, or without memory.
    */
-  createArenaPool(options: ArenaOptions | RegionArenaOptions): ArenaPool {
+  createArenaPool(options: ArenaOptions | RegionArenaOptions | BorrowedArenaOptions): ArenaPool {
     this.open('createArenaPool')
     return this.keep(new ArenaPool(this.clocks, this.defaultStream, options))
   }

@@ -82,8 +82,10 @@ export const DEVICE_ATTRIBUTE = {
   CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: 97,
   CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: 102,
   CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED: 103,
+  CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED: 110,
   CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED: 115,
   CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES: 119,
+  CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED: 128,
   CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID: 134,
   CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED: 142,
 } as const
@@ -138,8 +140,9 @@ export const CU_MEM_ATTACH_GLOBAL = 1
 /** CUmemhostregister flags: pinned for every context, and reachable by kernels */
 export const CU_MEMHOSTREGISTER_PORTABLE = 1
 export const CU_MEMHOSTREGISTER_DEVICEMAP = 2
-/** CUmemAllocationGranularity_flags: the smallest granularity, not the granularity recommended for speed */
+/** CUmemAllocationGranularity_flags: the smallest granularity, and the one recommended for speed */
 export const CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0
+export const CU_MEM_ALLOC_GRANULARITY_RECOMMENDED = 1
 
 /** CUstream_flags: no implicit order with the legacy default stream */
 export const CU_STREAM_NON_BLOCKING = 1

@@ -167,11 +167,15 @@ export interface Driver {
   cuMemAllocAsync(bytes: number, stream: number): number
   cuMemFreeAsync(ptr: number, stream: number): void
 
-  cuMemGetAllocationGranularity(device: number): number
+  /** sizes and addresses of memory with `handleTypes` are multiples of this; `option` is the minimum by default */
+  cuMemGetAllocationGranularity(device: number, option?: number, handleTypes?: number): number
   cuMemAddressReserve(bytes: number, alignment: number): number
   cuMemAddressFree(ptr: number, bytes: number): void
-  /** `handleTypes` says how the memory can be exported, and cannot change later; 0 for no export */
-  cuMemCreate(bytes: number, device: number, handleTypes: number): number
+  /**
+   * `handleTypes` says how the memory can be exported, and cannot change later; 0 for no export. `gpuDirectRdma`: other
+   * devices on the bus, such as network cards, can use the memory; refused where attribute 110 is 0
+   */
+  cuMemCreate(bytes: number, device: number, handleTypes: number, gpuDirectRdma?: boolean): number
   cuMemRelease(handle: number): void
   cuMemMap(ptr: number, bytes: number, handle: number): void
   cuMemUnmap(ptr: number, bytes: number): void

@@ -171,6 +171,28 @@ describe('access to a pool', () => {
     assert.throws(() => pool.setAccess(peer, 'none'), { name: 'PoolError', message: /managed.*every device/ })
   })
 
+  it('to registrable memory belongs to every device that can reach it, until it is taken away', () => {
+    const opened = setUp({ backing: 'registrable' }, { devices: 3 })
+    const { pool, peer, home } = opened
+    const buffer = pool.allocate(3 * MiB)
+    assert.ok(reaches(opened, buffer))
+    assert.deepEqual(pool.segments().length, home.calls('cuMemSetAccess') - 1, 'one call for all devices')
+    for (const access of ['none', 'readWrite', 'none'] as const) {
+      pool.setAccess(peer, access)
+      for (const each of [buffer, pool.allocate(5 * MiB)]) assert.equal(reaches(opened, each), access === 'readWrite')
+    }
+    const third = new TestDevice(home.driver, 2)
+    assert.ok(buffer.reachableFrom(third.context), 'opened later')
+    third.context.activate().cuMemsetD8Async(buffer.ptr, 9, 3 * MiB, 0)
+    third.context.finishWork()
+    assert.equal(buffer.readSync(3 * MiB - 1)[0], 9)
+    assert.equal(buffer.reachableFrom(new TestDevice({ devices: 2 }, 1).context), false, 'of another driver')
+    const far = setUp({ backing: 'registrable' }, { peerAccess: false })
+    assert.equal(reaches(far, far.pool.allocate(100)), false)
+    peer.context.activate().cuMemsetD8Async(buffer.ptr, 1, 4, 0)
+    assert.throws(() => peer.context.activate().cuCtxSynchronize(), { name: 'CudaError', result: 700 })
+  })
+
   it('to a driver pool is read from the driver', () => {
     const opened = setUp()
     const { peer, home, driver } = opened
@@ -238,7 +260,7 @@ describe('an impossible change of access', () => {
   })
 
   it('names devices that cannot reach each other', () => {
-    for (const backing of ['virtual', 'segments'] as const) {
+    for (const backing of ['virtual', 'segments', 'registrable'] as const) {
       const { pool, peer, home } = setUp({ backing }, { peerAccess: false })
       pool.allocate(100)
       const expected = { name: 'PoolError', message: /setAccess: device 1 cannot .*device 0.*copyFrom/ }
@@ -323,7 +345,7 @@ describe('an impossible change of access', () => {
   })
 
   it('a failing call leaves the pool as it was, or without access, and can be repeated', () => {
-    for (const backing of ['virtual', 'segments'] as const) {
+    for (const backing of ['virtual', 'segments', 'registrable'] as const) {
       for (const access of ['readWrite', 'none'] as const) {
         for (const onwards of [false, true]) {
           for (let nth = 1, failed = true; failed; nth++) {
@@ -334,6 +356,7 @@ describe('an impossible change of access', () => {
             pool.trimTo(0)
             pool.allocate(1.5 * MiB)
             if (access === 'none' && backing === 'virtual') pool.setAccess(peer, 'readWrite')
+            if (access === 'readWrite' && backing === 'registrable') pool.setAccess(peer, 'none')
             driver.failCall({ call: '*', nth, code: 999, onwards })
             failed = isRefused(() => pool.setAccess(peer, access))
             driver.clearFaults()
@@ -379,9 +402,11 @@ describe('closing a pool that other devices have access to', () => {
     'virtual memory': device => device.createPool({ backing: 'virtual' }),
     segments: device => device.createPool({ backing: 'segments' }),
     managed: device => device.createPool({ backing: 'managed' }),
+    registrable: device => device.createPool({ backing: 'registrable' }),
     plain: device => device.createPlainPool(),
     'driver pool': device => device.createDriverPool({}),
     arena: device => device.createArenaPool({ bytes: 1 * MiB }),
+    'registrable arena': device => device.createArenaPool({ bytes: 1 * MiB, backing: 'registrable' }),
     blocks: device => device.createBlockPool({ blockBytes: 4 * KiB, count: 1 }),
   } satisfies Record<string, (device: TestDevice) => Pool>
 

@@ -8,7 +8,8 @@ import type { Kernel } from '../kernel/kernel.js'
 import { Module } from '../kernel/module.js'
 import { TestGpu } from '../order/gpu.fixture.js'
 import type { Stream } from '../order/stream.js'
-import { type ArenaOptions, ArenaPool } from './arena/arena-pool.js'
+import type { AnyArenaOptions } from './arena/arena-options.js'
+import { ArenaPool } from './arena/arena-pool.js'
 import type { BlockOptions } from './blocks/block-options.js'
 import { BlockPool } from './blocks/block-pool.js'
 import type { DeviceBuffer } from './buffer.js'
@@ -107,7 +108,7 @@ export class GpuDevice extends TestGpu {
     return this.opened(makeCachingPool(this.clocks, this.defaultStream, options, this.totalBytes))
   }
 
-  createArenaPool(options: ArenaOptions): ArenaPool {
+  createArenaPool(options: AnyArenaOptions): ArenaPool {
     return this.opened(new ArenaPool(this.clocks, this.defaultStream, options))
   }
 

@@ -9,7 +9,8 @@ import type { SimulatedOptions } from '../driver/simulated/options.js'
 import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
 import { Clocks } from '../order/clocks.js'
 import { Stream } from '../order/stream.js'
-import { type ArenaOptions, ArenaPool, type RegionArenaOptions } from './arena/arena-pool.js'
+import type { AnyArenaOptions, ArenaOptions } from './arena/arena-options.js'
+import { ArenaPool } from './arena/arena-pool.js'
 import { newSharedArena, SharedArenaPool } from './arena/shared-arena-pool.js'
 import type { BlockOptions } from './blocks/block-options.js'
 import { BlockPool } from './blocks/block-pool.js'
@@ -161,7 +162,7 @@ export class TestDevice {
     }
   }
 
-  createArenaPool(options: ArenaOptions | RegionArenaOptions): ArenaPool {
+  createArenaPool(options: AnyArenaOptions): ArenaPool {
     return new ArenaPool(this.clocks, this.defaultStream, options)
   }
 

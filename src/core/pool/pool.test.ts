@@ -1,5 +1,5 @@
 import { MiB } from '../base/bytes.js'
-import type { ArenaOptions } from './arena/arena-pool.js'
+import type { ArenaOptions } from './arena/arena-options.js'
 import type { PoolOptions } from './caching/options.js'
 import { assertConsistent, TestDevice } from './pool.fixture.js'
 import type { Pool } from './pool.js'
@@ -28,6 +28,7 @@ function blocks(count: number, maxCount: number, wrap: (pool: Pool) => Pool = po
 poolSuite('caching pool, virtual memory', () => caching({ backing: 'virtual' }))
 poolSuite('caching pool, segments', () => caching({ backing: 'segments' }))
 poolSuite('caching pool, managed memory', () => caching({ backing: 'managed', maxPoolBytes: 64 * MiB }))
+poolSuite('caching pool, registrable memory', () => caching({ backing: 'registrable' }))
 poolSuite('caching pool, not stream-ordered', () => caching({ streamOrdered: false }))
 poolSuite('caching pool, powers of two', () => caching({ sizeClasses: 'powerOfTwo' }))
 poolSuite('caching pool, blocks of 4 KiB', () => caching({ minBlockBytes: 4096 }))
@@ -35,6 +36,7 @@ poolSuite('caching pool, giving back at once', () => caching({ releaseThresholdB
 
 poolSuite('caching pool in debug mode', () => caching({ debug: true }))
 poolSuite('caching pool in debug mode, segments', () => caching({ debug: true, backing: 'segments' }))
+poolSuite('caching pool in debug mode, registrable', () => caching({ debug: true, backing: 'registrable' }))
 poolSuite('caching pool in debug mode, not stream-ordered', () => caching({ debug: true, streamOrdered: false }))
 poolSuite('caching pool in debug mode, no more than it must', () =>
   caching({ debug: { sites: 0, redzoneBytes: 0, quarantineBytes: 0 }, crossStreamReuse: 'wait-before-grow' }),
@@ -45,6 +47,7 @@ poolSuite('limited caching pool in debug mode', () => {
 })
 
 poolSuite('arena', () => arena({ bytes: 32 * MiB }))
+poolSuite('arena of registrable memory', () => arena({ bytes: 32 * MiB, backing: 'registrable' }))
 poolSuite('arena that grows', () => arena({ bytes: 300_000, maxPoolBytes: 48 * MiB }))
 poolSuite('limited arena', () => arena({ bytes: 32 * MiB }, pool => limited(pool, 32 * MiB)))
 

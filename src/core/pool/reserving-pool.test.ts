@@ -28,7 +28,7 @@ const KINDS = {
 }
 
 for (const [kind, make] of Object.entries(KINDS)) {
-  for (const backing of ['virtual', 'segments', 'managed'] as const) {
+  for (const backing of ['virtual', 'segments', 'managed', 'registrable'] as const) {
     const open = (options: PoolOptions = {}) => make(new TestDevice(), { backing, ...options })
 
     describe(`the limit of ${kind}: ${backing}`, () => {

@@ -4,8 +4,12 @@ import assert from 'node:assert/strict'
 import { closeSync } from 'node:fs'
 import { beforeEach, describe, it, type TestContext } from 'node:test'
 import { GiB, KiB, MiB, TiB } from '../../base/bytes.js'
+import { CudaError } from '../../base/errors.js'
 import {
   CU_MEM_ACCESS_FLAGS_PROT_READ,
+  CU_MEM_ALLOC_GRANULARITY_MINIMUM,
+  CU_MEM_ALLOC_GRANULARITY_RECOMMENDED,
+  CU_MEM_HANDLE_TYPE_FABRIC,
   CU_MEM_HANDLE_TYPE_NONE,
   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
   DEVICE_ATTRIBUTE,
@@ -16,6 +20,8 @@ import { type DriverFixture, sequence } from './contract.fixture.js'
 import { refuses } from './refuses.fixture.js'
 
 const {
+  CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
+  CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
   CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
   CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
 } = DEVICE_ATTRIBUTE
@@ -62,6 +68,26 @@ export function virtualMemorySuite(fixture: DriverFixture): void {
       const { freeBytes } = driver.cuMemGetInfo()
       reserve(TiB)
       assert.ok(freeBytes - driver.cuMemGetInfo().freeBytes < GiB)
+    })
+
+    it('the recommended granularity is a multiple of the least', test => {
+      if (lacks(test)) return
+      assert.equal(driver.cuMemGetAllocationGranularity(device, CU_MEM_ALLOC_GRANULARITY_MINIMUM), granule)
+      const recommended = driver.cuMemGetAllocationGranularity(device, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
+      assert.ok(recommended >= granule && Number.isInteger(Math.log2(recommended)), `${recommended}`)
+      refuses(() => driver.cuMemGetAllocationGranularity(device, 7), 'cuMemGetAllocationGranularity')
+    })
+
+    it('memory for network cards is used as any other', test => {
+      if (lacks(test) || missing(test, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, 'RDMA')) return
+      const base = reserve(granule)
+      const handle = driver.cuMemCreate(granule, device, CU_MEM_HANDLE_TYPE_NONE, true)
+      later(() => driver.cuMemUnmap(base, granule))
+      driver.cuMemMap(base, granule, handle)
+      driver.cuMemRelease(handle)
+      driver.cuMemSetAccess(base, granule, [device])
+      driver.cuMemcpyHtoD(base, sequence(granule))
+      assert.deepEqual(read(base, granule), sequence(granule))
     })
 
     it('neighbouring mappings are used as one range', test => {
@@ -233,6 +259,18 @@ export function virtualMemorySuite(fixture: DriverFixture): void {
       const handle = driver.cuMemImportFromShareableHandle(descriptor, POSIX)
       later(() => driver.cuMemRelease(handle))
       refuses(() => driver.cuMemExportToShareableHandle(handle, POSIX), 'cuMemExportToShareableHandle')
+    })
+
+    it('memory for fabric handles is made, or refused where the process has no IMEX channel', test => {
+      if (missing(test, attribute, 'memory shared as file descriptors')) return
+      if (missing(test, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, 'memory shared as fabric handles')) return
+      const types = POSIX | CU_MEM_HANDLE_TYPE_FABRIC
+      const bytes = driver.cuMemGetAllocationGranularity(device, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED, types)
+      try {
+        driver.cuMemRelease(driver.cuMemCreate(bytes, device, types))
+      } catch (error) {
+        assert.ok(error instanceof CudaError && [800, 801].includes(error.result), `${error}`)
+      }
     })
 
     it('memory made without handle types is not exported', test => {

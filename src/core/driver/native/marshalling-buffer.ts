@@ -14,7 +14,9 @@ import type { KernelArguments, MemPoolProperties } from '../driver.js'
 // Byte offsets of the parts, in the order of the buffer.
 const FIRST = 0
 const SECOND = FIRST + 8
-const ALLOCATION = SECOND + 8 // CUmemAllocationProp: type, handle types, location type, location id, ... 32 bytes
+// CUmemAllocationProp: type, handle types, location type, location id, ..., allocation flags, 32 bytes
+const ALLOCATION = SECOND + 8
+const GPU_DIRECT_RDMA = ALLOCATION + 25 // allocFlags.gpuDirectRDMACapable, a byte
 // CUmemPoolProps: allocation type, handle types, location, a pointer, largest size, ... 88 bytes
 const POOL = ALLOCATION + 32
 const EXPORTED = POOL + 88 // CUmemPoolPtrExportData: 64 bytes
@@ -110,9 +112,10 @@ export class MarshallingBuffer {
   }
 
   /** The address of a CUmemAllocationProp for memory on `device` that can be exported as `handleTypes`. */
-  allocationOn(device: number, handleTypes: number): number {
+  allocationOn(device: number, handleTypes: number, gpuDirectRdma: boolean): number {
     this.words[ALLOCATION / 4 + 1] = uint(handleTypes, 'handleTypes')
     this.words[ALLOCATION / 4 + 3] = int(device, 'device')
+    this.bytes[GPU_DIRECT_RDMA] = Number(gpuDirectRdma)
     return this.address + ALLOCATION
   }
 

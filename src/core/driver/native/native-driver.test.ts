@@ -101,7 +101,7 @@ describe('the native driver', () => {
       ['name', () => driver.cuModuleGetFunction(1, 7 as never)],
       ['host', () => driver.cuMemHostGetDevicePointer(256 as never)],
       ['allocationType', () => driver.cuMemPoolCreate({} as never)],
-      ['handleTypes', () => (driver.cuMemCreate as (...args: number[]) => number).call(driver, 256, 0)],
+      ['handleTypes', () => driver.cuMemCreate(256, 0, undefined as never)],
       ['devices', () => driver.cuMemSetAccess(256, 256, 0 as never)],
       ['exported', () => driver.cuMemPoolImportPointer(1, 'exported' as never)],
     ] as const) {
@@ -137,6 +137,7 @@ describe('the native driver', () => {
 
   test('lays out structs as C does', () => {
     let seen: number[] = []
+    let asked = -1
     const library: FakeLibrary = new FakeLibrary({
       cuMemPoolCreate: (out, properties) => {
         seen = library.ints(properties, 22)
@@ -146,8 +147,9 @@ describe('the native driver', () => {
         seen = library.ints(properties, 8)
         return library.write(out, 5n)
       },
-      cuMemGetAllocationGranularity: (out, properties) => {
+      cuMemGetAllocationGranularity: (out, properties, option) => {
         seen = library.ints(properties, 8)
+        asked = option as number
         return library.write(out, 4096n)
       },
       cuMemSetAccess: (_ptr, _bytes, access, count) => {
@@ -168,8 +170,15 @@ describe('the native driver', () => {
     assert.deepEqual(seen, [1, 1, 2, 3, 0, 0, 4, 2, ...new Array(14).fill(0)])
     assert.equal(driver.cuMemCreate(256, 7, 1), 5)
     assert.deepEqual(seen, [1, 1, 1, 7, 0, 0, 0, 0])
+    assert.equal(driver.cuMemCreate(256, 7, 9, true), 5)
+    assert.deepEqual(seen, [1, 9, 1, 7, 0, 0, 256, 0], 'byte 25 is gpuDirectRDMACapable')
+    assert.equal(driver.cuMemCreate(256, 7, 1), 5)
+    assert.deepEqual(seen, [1, 1, 1, 7, 0, 0, 0, 0])
     assert.equal(driver.cuMemGetAllocationGranularity(6), 4096)
     assert.deepEqual(seen, [1, 0, 1, 6, 0, 0, 0, 0], 'a query of the granularity asks for no export')
+    assert.equal(asked, 0)
+    assert.equal(driver.cuMemGetAllocationGranularity(6, 1, 9), 4096)
+    assert.deepEqual([...seen, asked], [1, 9, 1, 6, 0, 0, 0, 0, 1])
     driver.cuMemPoolSetAccess(1, 3, -1, 1)
     assert.deepEqual(seen, [3, -1, 1])
     driver.cuMemSetAccess(256, 256, [4, 0, 9])

@@ -365,9 +365,13 @@ export class NativeDriver extends BoundLibrary implements Driver {
 
   // Virtual memory management: addresses, physical memory, mappings and their export
 
-  cuMemGetAllocationGranularity(device: number): number {
-    const kind = this.buffer.allocationOn(device, CU_MEM_HANDLE_TYPE_NONE)
-    const code = this.functions.cuMemGetAllocationGranularity(this.first, kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM)
+  cuMemGetAllocationGranularity(
+    device: number,
+    option: number = CU_MEM_ALLOC_GRANULARITY_MINIMUM,
+    handleTypes: number = CU_MEM_HANDLE_TYPE_NONE,
+  ): number {
+    const kind = this.buffer.allocationOn(device, handleTypes, false)
+    const code = this.functions.cuMemGetAllocationGranularity(this.first, kind, uint(option, 'option'))
     return this.exact('cuMemGetAllocationGranularity', code, NO_CONTEXT)
   }
   cuMemAddressReserve(bytes: number, alignment: number): number {
@@ -377,8 +381,8 @@ export class NativeDriver extends BoundLibrary implements Driver {
   cuMemAddressFree(ptr: number, bytes: number): void {
     this.check('cuMemAddressFree', this.live.cuMemAddressFree(exact(ptr, 'ptr'), exact(bytes, 'bytes')))
   }
-  cuMemCreate(bytes: number, device: number, handleTypes: number): number {
-    const kind = this.buffer.allocationOn(device, handleTypes)
+  cuMemCreate(bytes: number, device: number, handleTypes: number, gpuDirectRdma = false): number {
+    const kind = this.buffer.allocationOn(device, handleTypes, gpuDirectRdma)
     return this.exact('cuMemCreate', this.live.cuMemCreate(this.first, exact(bytes, 'bytes'), kind, 0))
   }
   cuMemRelease(handle: number): void {

@@ -6,6 +6,8 @@ import type { NvmlAnswer } from '../../libraries/nvml.js'
 import {
   CU_EVENT_DISABLE_TIMING,
   CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+  CU_MEM_ALLOC_GRANULARITY_MINIMUM,
+  CU_MEM_HANDLE_TYPE_NONE,
   CU_STREAM_CAPTURE_MODE_RELAXED,
   CU_STREAM_NON_BLOCKING,
   RESULT,
@@ -547,10 +549,14 @@ export class SimulatedCalls extends Simulation {
 
   // Virtual memory: addresses, physical memory, mappings and their export
 
-  cuMemGetAllocationGranularity(device: number): number {
+  cuMemGetAllocationGranularity(
+    device: number,
+    option: number = CU_MEM_ALLOC_GRANULARITY_MINIMUM,
+    handleTypes: number = CU_MEM_HANDLE_TYPE_NONE,
+  ): number {
     this.begin(CALL.cuMemGetAllocationGranularity, 'virtualMemory')
     this.device(device)
-    return this.options.granularityBytes
+    return this.virtual.granularity(option, handleTypes)
   }
 
   cuMemAddressReserve(bytes: number, alignment: number): number {
@@ -563,8 +569,9 @@ export class SimulatedCalls extends Simulation {
     this.virtual.unreserve(ptr, bytes)
   }
 
-  cuMemCreate(bytes: number, device: number, handleTypes: number): number {
+  cuMemCreate(bytes: number, device: number, handleTypes: number, gpuDirectRdma = false): number {
     this.enterAnywhere(CALL.cuMemCreate, 'virtualMemory')
+    if (gpuDirectRdma) this.requireOption('gpuDirectRdma')
     return this.virtual.create(bytes, this.device(device), handleTypes)
   }
 

@@ -18,7 +18,16 @@ export const NUMA_NODE = 0
 
 /** An attribute of simulated devices: that of an H200, without features switched off; undefined if unknown. */
 export function deviceAttribute(attribute: number, options: CompleteOptions): number | undefined {
-  const { virtualMemory, memoryPools, managedMemory, posixDescriptors, hostPools, machine } = options
+  const {
+    virtualMemory,
+    memoryPools,
+    managedMemory,
+    posixDescriptors,
+    hostPools,
+    machine,
+    fabricHandles,
+    gpuDirectRdma,
+  } = options
   const sharesPools = memoryPools && posixDescriptors && machine === null
   const pooledTypes = sharesPools ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE
   const values: Readonly<Record<keyof typeof DEVICE_ATTRIBUTE, number>> = {
@@ -38,8 +47,10 @@ export function deviceAttribute(attribute: number, options: CompleteOptions): nu
     CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY: Number(managedMemory),
     CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: Number(virtualMemory),
     CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED: Number(virtualMemory && posixDescriptors),
+    CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED: Number(virtualMemory && gpuDirectRdma),
     CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED: Number(memoryPools),
     CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES: pooledTypes,
+    CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED: Number(virtualMemory && fabricHandles !== false),
     CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID: NUMA_NODE,
     CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED: Number(memoryPools && hostPools),
   }

@@ -25,6 +25,13 @@ export interface SimulatedOptions {
   readonly managedMemory?: boolean
   /** the same for sharing memory and pools as POSIX file descriptors; default true on Linux, and false elsewhere */
   readonly posixDescriptors?: boolean
+  /**
+   * whether memory can be shared as fabric handles between hosts. 'refused': the device attribute is 1, and cuMemCreate
+   * answers CUDA_ERROR_NOT_PERMITTED, as where the process has no IMEX channel; default false
+   */
+  readonly fabricHandles?: boolean | 'refused'
+  /** whether network cards can use memory of cuMemCreate; default true */
+  readonly gpuDirectRdma?: boolean
   /** whether devices can be given access to memory of other devices; default true */
   readonly peerAccess?: boolean
   /** the seed of all random choices: the same seed and the same calls give the same run; default 1 */
@@ -59,6 +66,8 @@ const DEFAULTS: CompleteOptions = {
   hostPools: true,
   managedMemory: true,
   posixDescriptors: true,
+  fabricHandles: false,
+  gpuDirectRdma: true,
   peerAccess: true,
   seed: 1,
   progress: 'seeded',
@@ -72,6 +81,7 @@ const SWITCHES = [
   'hostPools',
   'managedMemory',
   'posixDescriptors',
+  'gpuDirectRdma',
   'peerAccess',
 ] as const
 
@@ -94,6 +104,7 @@ export function completeOptions(options: SimulatedOptions): CompleteOptions {
     throw new OutOfRangeError(`granularityBytes must be a power of two from 65536, not ${granularityBytes}`)
   }
   for (const name of SWITCHES) checkFlag(name, complete[name])
+  if (complete.fabricHandles !== 'refused') checkFlag('fabricHandles', complete.fabricHandles)
   if (!Number.isSafeInteger(seed)) throw new OutOfRangeError(`seed must be a whole number, not ${describe(seed)}`)
   if (progress !== 'eager' && progress !== 'seeded') {
     throw new OutOfRangeError(`progress must be 'eager' or 'seeded', not ${describe(progress)}`)

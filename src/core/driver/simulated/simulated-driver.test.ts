@@ -2,6 +2,10 @@ import { driverSuite } from '../driver.suite.js'
 import { SimulatedDriver } from './simulated-driver.js'
 
 driverSuite('simulated, eager, one device', () => new SimulatedDriver({ progress: 'eager' }))
-for (const seed of [1, 2, 3]) {
-  driverSuite(`simulated, seed ${seed}, two devices`, () => new SimulatedDriver({ seed, devices: 2 }))
+for (const [index, fabricHandles] of ([false, true, 'refused'] as const).entries()) {
+  const seed = index + 1
+  driverSuite(
+    `simulated, seed ${seed}, two devices, fabric handles ${fabricHandles}`,
+    () => new SimulatedDriver({ seed, devices: 2, fabricHandles }),
+  )
 }

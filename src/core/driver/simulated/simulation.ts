@@ -57,12 +57,12 @@ export class Simulation {
   constructor(options: SimulatedOptions = {}) {
     this.options = completeOptions(options)
     const { interceptor, space } = this
-    const { devices, granularityBytes, progress, seed, faults, posixDescriptors } = this.options
+    const { devices, granularityBytes, progress, seed, faults, posixDescriptors, fabricHandles } = this.options
     this.machine = machineOf(this.options, options.capacityBytes !== undefined)
     const { capacityBytes } = this.machine ?? this.options
     const ledgerOf = (i: number) => this.machine?.ledgerOf(i, work => interceptor.onSystem(work))
     this.devices = Array.from({ length: devices }, (_, i) => new SimulatedDevice(i, capacityBytes, seed, ledgerOf(i)))
-    const shareables = new Shareables(interceptor, posixDescriptors, this.devices, this.machine)
+    const shareables = new Shareables(interceptor, posixDescriptors, fabricHandles, this.devices, this.machine)
     this.shareables = shareables
     this.origin = `simulated in ${this.options.machine ?? 'memory'}, seed ${seed}`
     this.scheduler = new Scheduler(progress === 'seeded' ? new Random(seed) : null)

@@ -1,23 +1,24 @@
-// The memory of an arena: one driver allocation, a range of addresses that memory is mapped into from its start on, or
-// a buffer of another pool. Growing a range never changes an address.
+// The memory of an arena: one segment, a range of addresses that memory is mapped into from its start on, or a buffer
+// of another pool; borrowed-memory.ts has memory that is no pool's. Growing a range never changes an address.
 
 import { OutOfRangeError } from '../../base/argument-errors.js'
-import { formatBytes, GiB } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
 import type { Context } from '../../driver/context.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
 import { relaxed } from '../../order/relaxed.js'
 import type { Stream } from '../../order/stream.js'
-import { changePlainAccess, type PoolAccess } from '../access.js'
 import type { DeviceArray } from '../array.js'
 import { isOutOfMemory } from '../backing/backing.js'
 import { GrowableRange } from '../backing/growable-range.js'
+import type { MemoryAccess } from '../backing/memory-access.js'
+import { checkRegistrable, RegistrableSegments } from '../backing/registrable-segments.js'
+import { deviceSegments, type SegmentSource } from '../backing/segment-source.js'
+import { type PoolSegment, SegmentWatch } from '../backing/segment-watch.js'
 import { virtualMemoryObstacle } from '../backing/virtual-memory.js'
 import { type DeviceBuffer, wholeBuffer } from '../buffer.js'
 import { noRoomToBegin } from '../out-of-memory.js'
-
-const MOST_BYTES = 511 * GiB // 2^31 units, less the largest number of the first unit
+import { type ArenaConfig, checkMost } from './arena-options.js'
 
 export interface ArenaMemory {
   /** the address of its first byte */
@@ -26,23 +27,27 @@ export interface ArenaMemory {
   readonly committedBytes: number
   /** bytes taken from the device: more than committed after a failed growth that could not be undone */
   readonly reservedBytes: number
+  /** whether libraries such as NCCL can register it */
+  readonly isRegistrable: boolean
+  /** the devices that reach it */
+  readonly access: MemoryAccess
+  /** tells of new segments and of those that go */
+  readonly watch: SegmentWatch
+  /** All memory that buffers can lie on. */
+  segments(): PoolSegment[]
   /** Commits at least `bytes`; false when the device has no room for them. Throws CudaError for any other failure. */
   growTo(bytes: number): boolean
-  /** Changes the access of another device; throws PoolError if the driver cannot. */
-  changeAccess(peer: Context, access: PoolAccess): void
-  /** Whether work of `context` can use the memory. */
-  reachableFrom(context: Context): boolean
-  /** the contexts of other devices whose work may use it */
-  readonly peers: readonly Context[]
   /** Gives all memory back; no work may be pending. After a failure, a second call continues. */
   close(): void
 }
 
 /**
  * Memory for an arena of `bytes` that may grow to `maxPoolBytes`. Throws OutOfMemoryError if the device has no room for
- * `bytes`, PoolError if it has no virtual memory to grow with.
+ * `bytes`, in the name of `call`, and PoolError if it has no virtual memory to grow with, or none to register.
  */
-export function openArenaMemory(context: Context, bytes: number, maxPoolBytes: number): ArenaMemory {
+export function openArenaMemory(call: string, context: Context, options: ArenaConfig): ArenaMemory {
+  const { bytes, maxPoolBytes, backing } = options
+  if (backing === 'registrable') checkRegistrable(context)
   const obstacle = maxPoolBytes === bytes ? null : virtualMemoryObstacle(context)
   if (obstacle !== null) {
     throw new PoolError(
@@ -51,7 +56,11 @@ export function openArenaMemory(context: Context, bytes: number, maxPoolBytes: n
     )
   }
   try {
-    if (maxPoolBytes === bytes) return new FixedMemory(context, bytes)
+    if (backing === 'registrable') {
+      const source = new RegistrableSegments(context)
+      return new FixedMemory(context, source, Math.ceil(bytes / source.granuleBytes) * source.granuleBytes)
+    }
+    if (maxPoolBytes === bytes) return new FixedMemory(context, deviceSegments(context), bytes)
     const memory = new GrowingMemory(context, maxPoolBytes)
     let grown = false
     try {
@@ -63,48 +72,43 @@ export function openArenaMemory(context: Context, bytes: number, maxPoolBytes: n
   } catch (error) {
     if (!isOutOfMemory(error)) throw error
   }
-  throw noRoomToBegin('createArenaPool', bytes, context)
+  throw noRoomToBegin(call, bytes, context)
 }
 
-export function checkMost(bytes: number): void {
-  if (bytes <= MOST_BYTES) return
-  throw new OutOfRangeError(`an arena has at most ${formatBytes(MOST_BYTES)}, not ${formatBytes(bytes)}`)
-}
-
-/** One cuMemAlloc. Throws CudaError, also when memory runs out. */
+/** One segment of a source. Throws CudaError, also when memory runs out. */
 class FixedMemory implements ArenaMemory {
   readonly base: number
   reservedBytes: number
+  readonly access: MemoryAccess
+  readonly isRegistrable: boolean
+  readonly watch = new SegmentWatch()
 
   constructor(
-    private readonly context: Context,
+    context: Context,
+    private readonly source: SegmentSource,
     readonly committedBytes: number,
   ) {
-    const driver = context.activate()
-    this.base = relaxed(driver, () => driver.cuMemAlloc(committedBytes))
+    this.base = relaxed(context.activate(), () => source.obtain(committedBytes))
     this.reservedBytes = committedBytes
+    this.access = source.access
+    this.isRegistrable = source.kind === 'registrable'
+  }
+
+  segments(): PoolSegment[] {
+    return [{ ptr: this.base, bytes: this.committedBytes }]
   }
 
   growTo(bytes: number): boolean {
     return bytes <= this.committedBytes
   }
 
-  changeAccess(peer: Context, access: PoolAccess): void {
-    changePlainAccess(this.context, peer, access)
-  }
-
-  reachableFrom(context: Context): boolean {
-    return context.hasPeerAccess(this.context)
-  }
-
-  get peers(): readonly Context[] {
-    return this.context.peers
-  }
-
   close(): void {
-    if (this.reservedBytes === 0) return
-    this.context.activate().cuMemFree(this.base)
-    this.reservedBytes = 0
+    if (this.reservedBytes > 0) {
+      this.watch.leaving(this.base)
+      this.source.giveBack(this.base)
+      this.reservedBytes = 0
+    }
+    this.source.releaseRest?.()
   }
 }
 
@@ -119,6 +123,9 @@ class PieceAGrowth extends GrowableRange {
 class GrowingMemory implements ArenaMemory {
   readonly base: number
   committedBytes = 0
+  readonly isRegistrable = false
+  readonly access: MemoryAccess
+  readonly watch: SegmentWatch
   private readonly range: GrowableRange
   private closed = false
 
@@ -126,6 +133,8 @@ class GrowingMemory implements ArenaMemory {
     const granuleBytes = context.activate().cuMemGetAllocationGranularity(context.device)
     this.range = new PieceAGrowth(context, granuleBytes, Math.ceil(mostBytes / granuleBytes) * granuleBytes)
     this.base = this.range.base
+    this.access = this.range.access
+    this.watch = this.range.watch
   }
 
   get reservedBytes(): number {
@@ -144,16 +153,8 @@ class GrowingMemory implements ArenaMemory {
     return true
   }
 
-  changeAccess(peer: Context, access: PoolAccess): void {
-    this.range.access.change(peer, access)
-  }
-
-  reachableFrom(context: Context): boolean {
-    return this.range.access.reaches(context)
-  }
-
-  get peers(): readonly Context[] {
-    return this.range.access.peers
+  segments(): PoolSegment[] {
+    return this.range.segments()
   }
 
   close(): void {
@@ -172,13 +173,16 @@ export class RegionMemory implements ArenaMemory {
   readonly base: number
   readonly committedBytes: number
   reservedBytes: number
-  readonly peers: readonly Context[] = []
+  readonly isRegistrable = false // its pool's segments may be
+  readonly access: MemoryAccess
+  readonly watch = new SegmentWatch()
   private readonly users = new Set<Stream>()
 
   /** Throws TypeError, RangeError or PoolError for a buffer that no arena of the device can stand on. */
   constructor(clocks: Clocks, region: DeviceBuffer | DeviceArray) {
     const buffer = wholeBuffer('createArenaPool', region, 'region')
     this.buffer = buffer
+    this.access = new RegionAccess(buffer)
     this.base = buffer.addressFor('createArenaPool')
     if (buffer.stream.clocks !== clocks || !buffer.reachableFrom(clocks.context)) {
       throw new PoolError(
@@ -212,19 +216,30 @@ export class RegionMemory implements ArenaMemory {
     this.users.add(stream)
   }
 
+  segments(): PoolSegment[] {
+    return [{ ptr: this.base, bytes: this.committedBytes }]
+  }
+
   growTo(): boolean {
     return false
   }
 
-  changeAccess(): void {
+  close(): void {
+    this.reservedBytes = 0
+  }
+}
+
+/** The access of the pool that the buffer comes from. */
+class RegionAccess implements MemoryAccess {
+  readonly peers: readonly Context[] = []
+
+  constructor(private readonly buffer: DeviceBuffer) {}
+
+  change(): void {
     throw new PoolError('setAccess: the arena stands on a buffer of another pool; set the access of that pool')
   }
 
-  reachableFrom(context: Context): boolean {
+  reaches(context: Context): boolean {
     return this.buffer.reachableFrom(context)
-  }
-
-  close(): void {
-    this.reservedBytes = 0
   }
 }

@@ -5,7 +5,7 @@ import { OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { failingCallsSuite } from '../failing-calls.suite.js'
 import { TestDevice } from '../pool.fixture.js'
 import { fallback } from '../wrappers/fallback.js'
-import type { ArenaOptions } from './arena-pool.js'
+import type { ArenaOptions } from './arena-options.js'
 
 function setUp(options: ArenaOptions = { bytes: 4 * MiB }) {
   const device = new TestDevice()
@@ -314,6 +314,7 @@ describe('arena: close', () => {
 
 for (const [name, options] of [
   ['arena', { bytes: 16 * MiB }],
+  ['registrable arena', { bytes: 16 * MiB, backing: 'registrable' }],
   ['arena that grows', { bytes: 1 * MiB, maxPoolBytes: 16 * MiB }],
 ] as const) {
   failingCallsSuite(name, {

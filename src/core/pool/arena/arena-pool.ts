@@ -5,12 +5,11 @@
 // A call that is cut short leaves the arena consistent. A buffer that it was about to hand out stays on the stack
 // until a reset or rewind.
 
-import { OutOfRangeError, WrongTypeError } from '../../base/argument-errors.js'
+import { WrongTypeError } from '../../base/argument-errors.js'
 import { assert } from '../../base/assert.js'
-import { type ByteSize, bytesOf } from '../../base/byte-size.js'
-import { describe, formatBytes } from '../../base/bytes.js'
+import type { ByteSize } from '../../base/byte-size.js'
+import { describe } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
-import { checkOptionNames } from '../../base/option-names.js'
 import { showAsText } from '../../base/readable.js'
 import { type Context, unreachable } from '../../driver/context.js'
 import type { Span } from '../../heap/bump.js'
@@ -18,15 +17,17 @@ import { UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
 import { checkIsStream, openStreams, type Stream } from '../../order/stream.js'
 import { type AccessLocation, checkUser, type PoolAccess, peerOf } from '../access.js'
-import type { DeviceArray } from '../array.js'
 import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
+import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
 import type { CloseReport } from '../closable-pool.js'
 import { type AllocateOptions, allocateLong, isLongForm } from '../long-form.js'
 import type { PoolStats } from '../pool.js'
 import { Arena, alignUnitsOf, unitsOf } from './arena.js'
-import { type ArenaMemory, checkMost, openArenaMemory, RegionMemory } from './arena-memory.js'
+import { type ArenaMemory, openArenaMemory, RegionMemory } from './arena-memory.js'
+import { type AnyArenaOptions, type ArenaOptions, checkArenaOptions, parseArenaOptions } from './arena-options.js'
+import { BorrowedMemory } from './borrowed-memory.js'
 import { Epochs, epochsIn, FIRST_EPOCH } from './epochs.js'
 
 // A constant of this module costs less at each use than an imported binding.
@@ -41,23 +42,6 @@ assert(UNIT_BYTES === 1 << UNIT_SHIFT && UNIT_BYTES === DEFAULT_ALIGNMENT, 'a un
 const OWN_MEMORY = {
   int32: (length: number) => new Int32Array(length),
   float64: (length: number) => new Float64Array(length),
-}
-
-/** Options of `createArenaPool`. */
-export interface ArenaOptions {
-  /** memory that the arena takes from the device at once, rounded up to 256 */
-  readonly bytes: ByteSize
-  /** size that it may grow to without moving, which needs virtual memory (`bytes`) */
-  readonly maxPoolBytes?: ByteSize
-}
-
-/** Options of `createArenaPool` for an arena in memory of another pool. */
-export interface RegionArenaOptions {
-  /**
-   * the buffer or array that the arena hands out, which stays the caller's: close the arena first, and then free it.
-   * The last bytes are left over unless it is a multiple of 256 bytes
-   */
-  readonly region: ImportedDeviceBuffer | DeviceArray
 }
 
 /**
@@ -110,7 +94,7 @@ export class ArenaPool extends Arena {
   protected readonly staleReason = 'the buffer was already freed, or the arena reset or rewound since'
 
   /** Made by the device: `device.createArenaPool(options)`. */
-  constructor(clocks: Clocks, defaultStream: Stream, options: ArenaOptions | RegionArenaOptions) {
+  constructor(clocks: Clocks, defaultStream: Stream, options: AnyArenaOptions) {
     const { memory, mostBytes } = memoryFor(clocks, options)
     const region = memory instanceof RegionMemory ? memory : null
     super(clocks, defaultStream, memory.base, mostBytes, FIRST_EPOCH, region)
@@ -241,7 +225,35 @@ export class ArenaPool extends Arena {
     assert(this.memory.reservedBytes >= this.memory.committedBytes, 'memory that can be used is held')
   }
 
+  /** The memory that buffers can lie on, by address ranges that do not overlap. */
+  segments(): PoolSegment[] {
+    this.checkOpen('segments')
+    return this.memory.segments()
+  }
+
+  /**
+   * Tells `observer` of the arena's segments, of those of a growth before a buffer lies on them, and at the close of
+   * each before it goes, as `observeSegments` of a pool. Call the result to end this. Throws PoolError if there is an
+   * observer, or the arena stands on a region, whose pool tells of it.
+   */
+  observeSegments(observer: SegmentObserver): () => void {
+    this.checkOpen('observeSegments')
+    if (this.region !== null) {
+      throw new PoolError('observeSegments: the arena stands on a buffer of another pool; observe that pool')
+    }
+    return this.memory.watch.observe(observer, this.memory.segments())
+  }
+
+  /**
+   * Whether libraries such as NCCL can register its segments.
+   * @internal
+   */
+  get isRegistrable(): boolean {
+    return this.memory.isRegistrable
+  }
+
   close(): CloseReport {
+    this.memory.watch.checkNotTelling('close')
     if (!this.givenBack) this.finishWork()
     const report = { heldBuffers: this.bump.liveBlocks, heldBytes: this.bump.requestedBytes }
     this.bump.limit = this.firstUnit
@@ -265,7 +277,7 @@ export class ArenaPool extends Arena {
     }
     this.clocks.context.finishWork()
     this.epochs.finishPeers()
-    for (const peer of this.memory.peers) peer.finishWork()
+    for (const peer of this.memory.access.peers) peer.finishWork()
   }
 
   /** @internal */
@@ -288,14 +300,14 @@ export class ArenaPool extends Arena {
 
   /** @internal */
   reachableFrom(context: Context): boolean {
-    return this.memory.reachableFrom(context)
+    return this.memory.access.reaches(context)
   }
 
   /** @internal */
   override changeAccess(location: AccessLocation, access: PoolAccess): void {
     this.checkOpen('setAccess')
     const peer = peerOf(this.context, location, access)
-    if (peer !== null) this.memory.changeAccess(peer, access)
+    if (peer !== null) this.memory.access.change(peer, access)
   }
 
   /** An allocation that is aligned or large, on another stream than the last one, or beyond the memory so far. */
@@ -353,6 +365,7 @@ export class ArenaPool extends Arena {
   }
 
   private growTo(unit: number): boolean {
+    this.memory.watch.checkNotTelling('allocate')
     const grown = this.memory.growTo((unit - this.firstUnit) * UNIT_BYTES)
     if (grown) this.growths++
     this.peakReservedBytes = this.memory.reservedBytes
@@ -365,43 +378,19 @@ export class ArenaPool extends Arena {
 }
 
 /** The memory that the options ask for, and the bytes that it can grow to. */
-function memoryFor(clocks: Clocks, options: ArenaOptions | RegionArenaOptions) {
-  const region = regionOf(options)
-  if (region !== undefined) {
-    const memory = new RegionMemory(clocks, region)
-    return { memory, mostBytes: memory.committedBytes }
-  }
-  const { bytes, maxPoolBytes } = parseArenaOptions(clocks.context, options as ArenaOptions)
-  return { memory: openArenaMemory(clocks.context, bytes, maxPoolBytes), mostBytes: maxPoolBytes }
+function memoryFor(clocks: Clocks, options: AnyArenaOptions): { memory: ArenaMemory; mostBytes: number } {
+  const { context } = clocks
+  checkArenaOptions(options)
+  if ('region' in options && options.region !== undefined) return whole(new RegionMemory(clocks, options.region))
+  if ('over' in options && options.over !== undefined) return whole(new BorrowedMemory(context, options.over))
+  const config = parseArenaOptions(context, options as ArenaOptions)
+  const memory = openArenaMemory('createArenaPool', context, config)
+  return { memory, mostBytes: Math.max(config.maxPoolBytes, memory.committedBytes) }
 }
 
-/** The region that the options name. Throws TypeError for unknown names, and for others beside a region. */
-function regionOf(options: Partial<ArenaOptions & RegionArenaOptions>): RegionArenaOptions['region'] | undefined {
-  checkOptionNames('createArenaPool', options, ['bytes', 'maxPoolBytes', 'region'])
-  const other = (['bytes', 'maxPoolBytes'] as const).find(name => options[name] !== undefined)
-  if (options.region === undefined || other === undefined) return options.region
-  throw new WrongTypeError(`region and ${other} exclude each other: the arena has its whole region, in one thread`)
-}
+const whole = (memory: ArenaMemory) => ({ memory, mostBytes: memory.committedBytes })
 
 /** For `epochs.join`: the epochs of one thread do not end in the middle of a call. */
 const isNow = () => true
-
-/** Fills in the defaults; throws TypeError or RangeError naming the option. */
-function parseArenaOptions(context: Context, options: ArenaOptions): { bytes: number; maxPoolBytes: number } {
-  const bytes = bytesOf(options.bytes, 'bytes', context)
-  const maxPoolBytes = bytesOf(options.maxPoolBytes ?? bytes, 'maxPoolBytes', context)
-  if (maxPoolBytes < bytes) {
-    throw new OutOfRangeError(
-      `maxPoolBytes (${formatBytes(maxPoolBytes)}) is below bytes (${formatBytes(bytes)}); raise it`,
-    )
-  }
-  checkMost(maxPoolBytes)
-  return { bytes: wholeUnits(bytes), maxPoolBytes: wholeUnits(maxPoolBytes) }
-}
-
-/** `bytes`, rounded up to a multiple of 256. */
-export function wholeUnits(bytes: number): number {
-  return Math.ceil(bytes / UNIT_BYTES) * UNIT_BYTES
-}
 
 showAsText(ArenaMark)

@@ -10,7 +10,8 @@ import { untilDone } from '../../order/polling.js'
 import type { Stream } from '../../order/stream.js'
 import { checkMaxWaiting, onAbort, signalOf, tooManyWait, type WaitOptions } from '../../order/wait-options.js'
 import { type PoolStats, sumOfStats } from '../pool.js'
-import { type ArenaOptions, ArenaPool } from './arena-pool.js'
+import type { ArenaOptions } from './arena-options.js'
+import { ArenaPool } from './arena-pool.js'
 
 /** Options of `createArenaQueue`. */
 export interface ArenaQueueOptions extends ArenaOptions {
@@ -92,7 +93,7 @@ export class ArenaQueue implements Disposable, AsyncDisposable {
     private readonly defaultStream: Stream,
     options: ArenaQueueOptions,
   ) {
-    checkOptionNames('createArenaQueue', options, ['bytes', 'maxPoolBytes', 'count', 'maxWaiting'])
+    checkOptionNames('createArenaQueue', options, ['bytes', 'maxPoolBytes', 'backing', 'count', 'maxWaiting'])
     const { count, maxWaiting = Infinity, ...arenaOptions } = options
     if (!Number.isInteger(count) || count < 1) {
       throw new OutOfRangeError(`createArenaQueue: count must be a whole number of at least 1, not ${describe(count)}`)

@@ -197,7 +197,11 @@ describe('arena on a buffer', () => {
         'TypeError',
         /unknown option 'shared'.*call createSharedArenaPool for that/,
       ],
-      [{ region, size: 1 }, 'TypeError', /unknown option 'size'; the options are bytes, maxPoolBytes, region/],
+      [
+        { region, size: 1 },
+        'TypeError',
+        /unknown option 'size'; the options are bytes, maxPoolBytes, backing, region, over/,
+      ],
     ]
     for (const [options, name, message] of bad) {
       assert.throws(() => device.createArenaPool(options as never), { name, message }, `${message}`)

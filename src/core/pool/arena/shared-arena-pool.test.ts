@@ -269,7 +269,7 @@ describe('an arena that threads share', () => {
       [{ bytes: 0 }, 'RangeError', /bytes/],
       [{ bytes: 1, maxPoolBytes: 1024 }, 'TypeError', /createSharedArenaPool: unknown option 'maxPoolBytes'/],
       [{ region: device.createPlainPool() }, 'TypeError', /unknown option 'region'/],
-      [{ bytes: 65 * MiB }, 'OutOfMemoryError', /createArenaPool: no room for 65 MiB/],
+      [{ bytes: 65 * MiB }, 'OutOfMemoryError', /createSharedArenaPool: no room for 65 MiB/],
     ] as const) {
       assert.throws(() => device.createSharedArena(options as never), { name, message })
       assert.equal(device.freeBytes(), device.totalBytes)

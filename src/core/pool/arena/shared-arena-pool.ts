@@ -3,7 +3,7 @@
 // only for a thread that resets; the thread then has a buffer on a stack of its own, where units of other threads are
 // holes. The memory is one driver allocation. Its maker gives it back, or the last thread if the maker has died.
 
-import { type ByteSize, bytesOf } from '../../base/byte-size.js'
+import type { ByteSize } from '../../base/byte-size.js'
 import { PoolError } from '../../base/errors.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import type { Context } from '../../driver/context.js'
@@ -15,6 +15,8 @@ import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
 import { checkStreamOf, type Stream } from '../../order/stream.js'
 import type { DeviceArray } from '../array.js'
 import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
+import { WholeMapping } from '../backing/registrable-segments.js'
+import { type PoolSegment, type SegmentObserver, SegmentWatch } from '../backing/segment-watch.js'
 import { bufferThatLeaves, DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
 import { type CloseReport, inUseError } from '../closable-pool.js'
@@ -23,8 +25,8 @@ import type { PoolStats } from '../pool.js'
 import { checkTransferred, checkTransferredList, type TransferredBuffer } from '../transferred-buffer.js'
 import { Arena, alignUnitsOf, unitsOf } from './arena.js'
 import { ArenaAllocation } from './arena-allocation.js'
-import { checkMost, openArenaMemory } from './arena-memory.js'
-import { wholeUnits } from './arena-pool.js'
+import { openArenaMemory } from './arena-memory.js'
+import { parseArenaOptions } from './arena-options.js'
 import type { Epochs } from './epochs.js'
 import { ArenaState, newArenaState, type SharedArenaState, Tally, wordOf } from './shared-arena-state.js'
 
@@ -44,16 +46,17 @@ const DEAD = -(2 ** 31)
 export interface SharedArenaOptions {
   /** memory that the arena takes from the device at once, rounded up to 256; all that it will have */
   readonly bytes: ByteSize
+  /** as of `createArenaPool` ('auto') */
+  readonly backing?: 'auto' | 'registrable'
 }
 
 /** The state of a new shared arena, with its memory. */
 export function newSharedArena<D>(clocks: Clocks, options: SharedArenaOptions, device: D): SharedArenaState<D> {
-  checkOptionNames('createSharedArenaPool', options, ['bytes'])
-  const bytes = wholeUnits(bytesOf(options.bytes, 'bytes', clocks.context))
-  checkMost(bytes)
-  const memory = openArenaMemory(clocks.context, bytes, bytes)
+  checkOptionNames('createSharedArenaPool', options, ['bytes', 'backing'])
+  const config = parseArenaOptions(clocks.context, options)
+  const memory = openArenaMemory('createSharedArenaPool', clocks.context, config)
   try {
-    return newArenaState(memory.base, bytes, device)
+    return newArenaState(memory, device)
   } catch (error) {
     memory.close()
     throw error
@@ -72,6 +75,8 @@ export class SharedArenaPool<D = unknown> extends Arena {
   protected readonly epochs: Epochs
   /** by entry: buffers of other threads that this thread has adopted. The entry is the complement of the first unit */
   private readonly adopted = new Map<number, Span>()
+  /** of this thread's observer */
+  private readonly watch = new SegmentWatch()
   protected readonly staleReason =
     'the buffer was already freed, or handed to another thread, or some thread has reset the arena since'
 
@@ -169,6 +174,28 @@ export class SharedArenaPool<D = unknown> extends Arena {
     this.catchUp()
   }
 
+  /** The memory that buffers can lie on: one segment. */
+  segments(): PoolSegment[] {
+    this.checkOpen('segments')
+    return [{ ptr: this.descriptor.base, bytes: this.descriptor.bytes }]
+  }
+
+  /**
+   * Tells `observer` of the arena's segment, and that it goes before this thread closes the arena. Call the result to
+   * end this. Throws PoolError if this thread has an observer.
+   */
+  observeSegments(observer: SegmentObserver): () => void {
+    return this.watch.observe(observer, this.segments())
+  }
+
+  /**
+   * Whether libraries such as NCCL can register its segment.
+   * @internal
+   */
+  get isRegistrable(): boolean {
+    return this.descriptor.isRegistrable
+  }
+
   /** Counters of all threads together; no thread is stopped. The peak is noticed by `stats()` and at resets. */
   stats(): PoolStats {
     const sums = this.state.sums()
@@ -207,13 +234,15 @@ export class SharedArenaPool<D = unknown> extends Arena {
    * much was held. A second close does nothing.
    */
   close(): CloseReport {
+    this.watch.checkNotTelling('close')
     if (this.closed) {
       this.context.destroyRest()
       return { heldBuffers: 0, heldBytes: 0 }
     }
     const { state } = this
     if (!this.creator) {
-      if (state.others().length === 0) this.clocks.context.finishWork()
+      if (state.others().length === 0 || this.watch.isObserved) this.clocks.context.finishWork()
+      this.watch.leaving(this.descriptor.base)
       const report = this.leave()
       if (state.others().length === 0 && state.shut()) this.giveBack() // the thread that made the arena has died
       return report
@@ -223,6 +252,7 @@ export class SharedArenaPool<D = unknown> extends Arena {
       const others = state.others()
       if (others.length > 0) throw inUseError(others)
       this.clocks.context.finishWork()
+      this.watch.leaving(this.descriptor.base)
     } catch (error) {
       state.reopen()
       throw error
@@ -424,8 +454,9 @@ export class SharedArenaPool<D = unknown> extends Arena {
   }
 
   private giveBack(): void {
-    const { base } = this.descriptor
-    this.context.destroy(driver => driver.cuMemFree(base))
+    const { base, bytes, isRegistrable } = this.descriptor
+    const mapping = WholeMapping.at(base, bytes)
+    this.context.destroy(driver => (isRegistrable ? mapping.giveBack(driver) : driver.cuMemFree(base)))
   }
 
   protected override checkStream(call: string, stream: Stream): void {

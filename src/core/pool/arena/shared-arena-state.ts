@@ -14,6 +14,7 @@ import { Region } from '../../threads/region.js'
 import { MOST_WORKERS, REGISTRY_WORDS, ThreadRegistry } from '../../threads/thread-registry.js'
 import { closedError } from '../closable-pool.js'
 import { COUNT_LINE, checkDescriptor, describePool, type PoolDescriptor } from '../shared/shared-state.js'
+import type { ArenaMemory } from './arena-memory.js'
 import { Epochs, epochsIn } from './epochs.js'
 
 /**
@@ -43,19 +44,23 @@ export interface SharedArenaState<D = unknown> extends PoolDescriptor<D> {
   readonly base: number
   /** @internal */
   readonly bytes: number
+  /** @internal */
+  readonly isRegistrable: boolean
 }
 
 /** Refuses, in the name of `call`, any value that is no descriptor of an open arena of this process and version. */
 export function checkArenaState(call: string, state: SharedArenaState): void {
-  const { base, bytes, device } = state
-  const isState = [base, bytes].every(Number.isInteger) && typeof device === 'object'
+  const { base, bytes, isRegistrable, device } = state
+  const isWhole = [base, bytes].every(Number.isInteger) && typeof isRegistrable === 'boolean'
+  const isState = isWhole && typeof device === 'object'
   checkDescriptor(call, state, isState)
   const [closed] = new Region(state.buffer).int32(1)
   if (closed !== 0) throw closedError(call)
 }
 
-/** The state of a new arena with `bytes` of memory at `base`. */
-export function newArenaState<D>(base: number, bytes: number, device: D): SharedArenaState<D> {
+/** The state of a new arena over `memory`. */
+export function newArenaState<D>(memory: ArenaMemory, device: D): SharedArenaState<D> {
+  const { base, committedBytes: bytes, isRegistrable } = memory
   const region = new Region(null)
   layOut(region, bytes / UNIT_BYTES)
   let buffer: SharedArrayBuffer
@@ -66,7 +71,7 @@ export function newArenaState<D>(base: number, bytes: number, device: D): Shared
       `createArenaPool: the host has no room for ${formatBytes(region.bytes)} to keep account of the arena; make it smaller`,
     )
   }
-  return { ...describePool(buffer, device), kind: 'arena', base, bytes }
+  return { ...describePool(buffer, device), kind: 'arena', base, bytes, isRegistrable }
 }
 
 /** The layout, the same in every thread. */

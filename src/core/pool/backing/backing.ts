@@ -5,12 +5,11 @@ import { OutOfRangeError } from '../../base/argument-errors.js'
 import { formatBytes, MiB } from '../../base/bytes.js'
 import { CudaError } from '../../base/errors.js'
 import { RESULT } from '../../driver/constants.js'
-import type { Context } from '../../driver/context.js'
 import type { Admission } from '../../heap/free-run.js'
 import type { SegregatedFit } from '../../heap/segregated-fit.js'
 import { classOf, MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
-import type { PoolAccess } from '../access.js'
 import { policy } from '../policy.js'
+import type { MemoryAccess } from './memory-access.js'
 import type { GranuleLastUses, ViewUses } from './pieces/last-uses.js'
 import type { PoolSegment, SegmentWatch } from './segment-watch.js'
 
@@ -56,7 +55,7 @@ export interface GrowthLimits {
 
 /** Where a pool's memory comes from: granules that are mapped, segments, or slabs. */
 export interface Backing {
-  readonly kind: 'virtual' | 'segments' | 'managed' | 'pinned'
+  readonly kind: 'virtual' | 'segments' | 'managed' | 'registrable' | 'pinned'
   /** bytes taken from the device are a multiple of this */
   readonly granuleBytes: number
   /** the most bytes that it may reserve; each growth reads it anew */
@@ -112,15 +111,8 @@ export interface Backing {
   ): boolean
   /** Gives idle memory back to the device until at most `keepBytes` are reserved, or none is idle. */
   trim(keepBytes: number): void
-  /**
-   * Changes another device's access to all memory, now and later. Throws the driver's error, and then does not rely
-   * on the access.
-   */
-  changeAccess(peer: Context, access: PoolAccess): void
-  /** Whether work of `context` can use the memory. */
-  reachableFrom(context: Context): boolean
-  /** contexts of other devices whose work may be using the memory */
-  readonly peers: readonly Context[]
+  /** the devices that reach the memory */
+  readonly access: MemoryAccess
   /** tells of new segments and of those that go */
   readonly watch: SegmentWatch
   /** All memory that buffers can lie on. */

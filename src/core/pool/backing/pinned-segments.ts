@@ -7,6 +7,7 @@ import { KiB } from '../../base/bytes.js'
 import { CudaError, PoolError } from '../../base/errors.js'
 import { CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, RESULT } from '../../driver/constants.js'
 import type { Context } from '../../driver/context.js'
+import { PlainAccess } from './memory-access.js'
 import type { SegmentSource } from './segment-source.js'
 
 export const PAGE_BYTES = 64 * KiB // the largest page of the supported systems; most have 4 KiB
@@ -42,6 +43,7 @@ export class PinnedSegments implements SegmentSource, PinnedMemory {
   readonly granuleBytes = PAGE_BYTES
   readonly totalBytes = totalmem()
   readonly isWorthGathering = false // a host has more memory than a device
+  readonly access: PlainAccess
   /** by host address */
   private readonly segments = new Map<number, Segment>()
 
@@ -51,6 +53,7 @@ export class PinnedSegments implements SegmentSource, PinnedMemory {
     private readonly shared: boolean,
     private readonly mapped: boolean,
   ) {
+    this.access = new PlainAccess(context)
     this.leastBytes = Math.max(PAGE_BYTES, Math.floor(segmentBytes / PAGE_BYTES) * PAGE_BYTES)
   }
 

@@ -2,14 +2,12 @@
 // blocks; larger ones have the requested size. A segment is given back when all of it is free and no work uses it.
 
 import { assert } from '../../base/assert.js'
-import { PoolError } from '../../base/errors.js'
 import type { Context } from '../../driver/context.js'
 import { type Admission, isAdmitted } from '../../heap/free-run.js'
 import { State } from '../../heap/records.js'
 import type { SegregatedFit } from '../../heap/segregated-fit.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import { relaxed } from '../../order/relaxed.js'
-import { changePlainAccess, type PoolAccess } from '../access.js'
 import { growthStep } from '../policy.js'
 import {
   type Backing,
@@ -19,6 +17,7 @@ import {
   MOST_ALIGNMENT_BYTES,
   mostReservedBytes,
 } from './backing.js'
+import type { MemoryAccess } from './memory-access.js'
 import type { SegmentSource } from './segment-source.js'
 import { type PoolSegment, SegmentWatch } from './segment-watch.js'
 
@@ -38,9 +37,8 @@ export class SegmentBacking implements Backing {
   reservedBytes = 0
   peakReservedBytes = 0
   readonly watch = new SegmentWatch()
+  readonly access: MemoryAccess
   private readonly held: (Segment | null)[] = []
-  /** devices that use managed memory, which is open to all */
-  private readonly managedPeers = new Set<Context>()
   maxPoolBytes: number
 
   constructor(
@@ -51,6 +49,7 @@ export class SegmentBacking implements Backing {
   ) {
     this.kind = source.kind
     this.granuleBytes = source.granuleBytes
+    this.access = source.access
     this.maxPoolBytes = mostReservedBytes(limits.maxPoolBytes, source.leastBytes, source.totalBytes)
   }
 
@@ -116,6 +115,7 @@ export class SegmentBacking implements Backing {
   }
 
   trim(keepBytes: number): void {
+    this.source.releaseRest?.()
     for (const heap of [this.heaps.small, this.heaps.large]) {
       const { records } = heap
       for (const [range, record] of heap.firstRecords) {
@@ -141,24 +141,6 @@ export class SegmentBacking implements Backing {
     }
   }
 
-  changeAccess(peer: Context, access: PoolAccess): void {
-    if (this.kind !== 'managed') changePlainAccess(this.context, peer, access)
-    else if (access === 'none') {
-      throw new PoolError("setAccess: managed memory is open to every device; use a pool with backing 'virtual'")
-    }
-  }
-
-  reachableFrom(context: Context): boolean {
-    if (this.kind !== 'managed') return context.hasPeerAccess(this.context)
-    if (!context.sharesAddresses(this.context)) return false
-    this.managedPeers.add(context)
-    return true
-  }
-
-  get peers(): readonly Context[] {
-    return this.kind === 'managed' ? [...this.managedPeers] : this.context.peers
-  }
-
   segments(): PoolSegment[] {
     return this.held.flatMap(segment => (segment === null ? [] : [{ ptr: segment.ptr, bytes: segment.bytes }]))
   }
@@ -178,6 +160,7 @@ export class SegmentBacking implements Backing {
       this.held[range] = null
       this.reservedBytes -= segment.bytes
     }
+    this.source.releaseRest?.()
   }
 
   check(): void {

@@ -6,10 +6,11 @@ import { PoolError } from '../../base/errors.js'
 import { CU_MEM_ATTACH_GLOBAL } from '../../driver/constants.js'
 import type { Context } from '../../driver/context.js'
 import type { GrowthLimits } from './backing.js'
+import { ManagedAccess, type MemoryAccess, PlainAccess } from './memory-access.js'
 
 /** Allocates and frees segments. */
 export interface SegmentSource {
-  readonly kind: 'segments' | 'managed' | 'pinned'
+  readonly kind: 'segments' | 'managed' | 'registrable' | 'pinned'
   /** the least size of a segment; sizes are multiples of `granuleBytes` */
   readonly leastBytes: number
   readonly granuleBytes: number
@@ -19,8 +20,12 @@ export interface SegmentSource {
   readonly isWorthGathering: boolean
   /** The address of a new segment; 0, or the driver's CudaError, when there is no room for it. */
   obtain(bytes: number): number
-  /** Takes back a segment; no work may use it. */
+  /** Takes back a segment; no work may use it. After an error the segment is as before. */
   giveBack(address: number): void
+  /** Gives back former segments that the driver has not taken back entirely so far; throws its error. */
+  releaseRest?(): void
+  /** the devices that reach the segments */
+  readonly access: MemoryAccess
 }
 
 const SEGMENT_BYTES = 2 * MiB
@@ -35,6 +40,7 @@ export function deviceSegments(context: Context): SegmentSource {
     isWorthGathering: true,
     obtain: bytes => context.activate().cuMemAlloc(bytes),
     giveBack: address => context.activate().cuMemFree(address),
+    access: new PlainAccess(context),
   }
 }
 
@@ -55,5 +61,6 @@ export function managedSegments(context: Context, { maxPoolBytes }: GrowthLimits
     kind: 'managed',
     totalBytes: Number.isFinite(maxPoolBytes) ? maxPoolBytes : driver.cuDeviceTotalMem(context.device),
     obtain: bytes => context.activate().cuMemAllocManaged(bytes, CU_MEM_ATTACH_GLOBAL),
+    access: new ManagedAccess(context),
   }
 }

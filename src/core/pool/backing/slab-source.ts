@@ -1,4 +1,5 @@
 import type { Context } from '../../driver/context.js'
+import { PlainAccess } from './memory-access.js'
 import type { SegmentSource } from './segment-source.js'
 
 /** The alignment that the driver promises. */
@@ -30,6 +31,7 @@ export class SlabSource implements SegmentSource {
   readonly isWorthGathering = false // all blocks are alike
   /** bytes that alignment costs */
   paddingBytes = 0
+  readonly access: PlainAccess
   private obtainedBytes = 0
   /** the driver's allocation, by the address of the first block */
   private readonly slabs = new Map<number, Slab>()
@@ -39,6 +41,7 @@ export class SlabSource implements SegmentSource {
     private readonly plan: SlabPlan,
   ) {
     this.granuleBytes = plan.blockBytes
+    this.access = new PlainAccess(context)
   }
 
   get leastBytes(): number {

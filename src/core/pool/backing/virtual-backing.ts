@@ -17,7 +17,6 @@ import { State } from '../../heap/records.js'
 import type { Extent, SegregatedFit } from '../../heap/segregated-fit.js'
 import { MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
-import type { PoolAccess } from '../access.js'
 import { growthStep, policy } from '../policy.js'
 import {
   type Backing,
@@ -71,7 +70,7 @@ export class VirtualBacking implements Backing {
   private readonly granuleUnits: number
   private readonly heap: SegregatedFit
   private readonly uses: MappedUses
-  private readonly access: MappedAccess
+  readonly access: MappedAccess
   private readonly home: HomeRange
   private readonly views: Views
   private readonly freeEnds: FreeEnds
@@ -263,18 +262,6 @@ export class VirtualBacking implements Backing {
       if (idle === null) return
       this.release(idle.piece, idle.record)
     }
-  }
-
-  changeAccess(peer: Context, access: PoolAccess): void {
-    this.access.change(peer, access)
-  }
-
-  reachableFrom(context: Context): boolean {
-    return this.access.reaches(context)
-  }
-
-  get peers(): readonly Context[] {
-    return this.access.peers
   }
 
   segments(): PoolSegment[] {

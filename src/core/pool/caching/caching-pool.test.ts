@@ -7,7 +7,7 @@ import { PoolError } from '../../base/errors.js'
 import { growthStep } from '../policy.js'
 import { assertConsistent, TestDevice } from '../pool.fixture.js'
 
-for (const backing of ['virtual', 'segments'] as const) {
+for (const backing of ['virtual', 'segments', 'registrable'] as const) {
   describe(`caching pool: ${backing}`, () => {
     it('serves every alignment up to 2 MiB', () => {
       const pool = new TestDevice().createPool({ backing })

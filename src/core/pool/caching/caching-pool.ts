@@ -272,6 +272,11 @@ export class CachingPool extends ReservingPool implements BlockOwner {
     return this.central.backing.segments()
   }
 
+  /** @internal */
+  get isRegistrable(): boolean {
+    return this.central.backing.kind === 'registrable'
+  }
+
   observeSegments(observer: SegmentObserver): () => void {
     this.checkAwake('observeSegments')
     const { watch } = this.central.backing
@@ -456,14 +461,14 @@ export class CachingPool extends ReservingPool implements BlockOwner {
 
   /** @internal */
   reachableFrom(context: Context): boolean {
-    return this.central.backing.reachableFrom(context)
+    return this.central.backing.access.reaches(context)
   }
 
   /** @internal */
   override changeAccess(location: AccessLocation, access: PoolAccess): void {
     this.checkAwake('setAccess')
     const peer = peerOf(this.context, location, access)
-    if (peer !== null) this.central.backing.changeAccess(peer, access)
+    if (peer !== null) this.central.backing.access.change(peer, access)
   }
 
   /** @internal */

@@ -106,7 +106,7 @@ class Workload {
   }
 }
 
-function open(backing: 'virtual' | 'segments' | 'managed') {
+function open(backing: 'virtual' | 'segments' | 'managed' | 'registrable') {
   const device = new TestDevice({ capacityBytes: CAPACITY })
   const pool = device.createPool({ backing, maxPoolBytes: CAPACITY, releaseThresholdBytes: 48 * MiB })
   return { device, pool, workload: new Workload(device, pool) }
@@ -114,7 +114,7 @@ function open(backing: 'virtual' | 'segments' | 'managed') {
 
 /** The number of driver calls that the steps make if all calls succeed. */
 function countCalls(
-  backing: 'virtual' | 'segments' | 'managed',
+  backing: 'virtual' | 'segments' | 'managed' | 'registrable',
   steps: (opened: ReturnType<typeof open>) => void,
 ): number {
   const opened = open(backing)
@@ -133,7 +133,7 @@ function spareOf(pool: CachingPool): number {
   return spare
 }
 
-for (const backing of ['virtual', 'segments', 'managed'] as const) {
+for (const backing of ['virtual', 'segments', 'managed', 'registrable'] as const) {
   describe(`driver failures: ${backing}`, () => {
     const calls = countCalls(backing, ({ workload }) => workload.run())
 
@@ -223,7 +223,7 @@ for (const backing of ['virtual', 'segments', 'managed'] as const) {
   })
 }
 
-function countCallsOfMaking(backing: 'virtual' | 'segments' | 'managed'): number {
+function countCallsOfMaking(backing: 'virtual' | 'segments' | 'managed' | 'registrable'): number {
   const device = new TestDevice({ capacityBytes: CAPACITY })
   const before = device.callCount
   device.createPool({ backing })

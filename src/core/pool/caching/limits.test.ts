@@ -19,7 +19,7 @@ function cacheMany(pool: CachingPool): void {
   assert.equal(pool.stats().cachedBytes, 8 * 16 * 98 * KiB)
 }
 
-for (const backing of ['virtual', 'segments'] as const) {
+for (const backing of ['virtual', 'segments', 'registrable'] as const) {
   describe(`limits: ${backing}`, () => {
     it('grows by as little as its requests need where a step is less than a granule, and counts the growths', () => {
       const device = new TestDevice()

@@ -126,7 +126,7 @@ test('every bad option is refused by its name', () => {
     [{ sizeClasses: 'powersOfTwo' }, 'TypeError', /sizeClasses.*'sixteenPerOctave' or 'powerOfTwo'/],
     [{ streamOrdered: 1 }, 'TypeError', /streamOrdered/],
     [{ streamOrdered: 'false' }, 'TypeError', /streamOrdered/],
-    [{ backing: 'segment' }, 'TypeError', /backing.*'auto' or 'virtual' or 'segments' or 'managed'/],
+    [{ backing: 'segment' }, 'TypeError', /backing.*'auto' or 'virtual' or 'segments' or 'managed' or 'registrable'/],
   ]
   for (const [options, name, message] of bad) {
     assert.throws(() => parsePoolOptions(options as PoolOptions, DEVICE_BYTES), { name, message }, `${message}`)

@@ -52,9 +52,10 @@ export interface PoolOptions {
   /**
    * 'virtual' takes memory in pieces and joins free ones for long blocks, by virtual memory management. 'segments'
    * takes plain driver allocations. 'managed' takes memory that moves between host and devices on use; a large
-   * `maxPoolBytes` lets it exceed the device's memory ('auto')
+   * `maxPoolBytes` lets it exceed the device's memory. 'registrable' takes segments that libraries such as NCCL can
+   * register: each is mapped once and whole, and open to every device that can reach it ('auto')
    */
-  readonly backing?: 'auto' | 'virtual' | 'segments' | 'managed'
+  readonly backing?: 'auto' | 'virtual' | 'segments' | 'managed' | 'registrable'
   /** looks for mistakes in the use of memory, at the price of speed: `true`, or options; see DebugOptions (false) */
   readonly debug?: boolean | DebugOptions
   /** memory that the pool takes when it is made, as by `pool.reserve` (0) */
@@ -102,7 +103,7 @@ export interface PoolConfig {
   /**
    * a source of segments is for memory that is not the device's; a plan describes a source that another thread makes
    */
-  readonly backing: 'auto' | 'virtual' | 'segments' | 'managed' | SegmentSource | SegmentPlan
+  readonly backing: Required<PoolOptions>['backing'] | SegmentSource | SegmentPlan
   /** null: no debug mode */
   readonly debug: DebugConfig | null
 }
@@ -168,7 +169,7 @@ export function parsePoolOptions(
     deterministic: choice(options.deterministic, 'deterministic', [true, false]),
     releaseThresholdBytes: size('releaseThresholdBytes'),
     readyBytes: 0,
-    backing: choice(options.backing, 'backing', ['auto', 'virtual', 'segments', 'managed']),
+    backing: choice(options.backing, 'backing', ['auto', 'virtual', 'segments', 'managed', 'registrable']),
     debug: parseDebugOptions(options.debug, Math.min(maxPoolBytes, deviceBytes), deviceBytes),
   }
 }

@@ -15,7 +15,7 @@ function created(device: TestDevice): number {
   return CREATING.reduce((sum, call) => sum + device.calls(call), 0)
 }
 
-for (const backing of ['virtual', 'segments'] as const) {
+for (const backing of ['virtual', 'segments', 'registrable'] as const) {
   describe(`reserve on a device with little room: ${backing}`, () => {
     it('takes nothing from a device that has too little', () => {
       const device = new TestDevice()
@@ -44,7 +44,8 @@ for (const backing of ['virtual', 'segments'] as const) {
             for (let nth = 1; nth < 40; nth++) if (failsAt(backing, { call, nth, code, onwards })) failures++
             const isUsed = (call === 'cuMemAlloc') === (backing === 'segments') || call === 'cuMemGetInfo'
             // One refused allocation of a segment is tried again.
-            const isRetried = call === 'cuMemAlloc' && code === 2 && !onwards
+            const isSegment = backing !== 'virtual' && call !== 'cuMemGetInfo'
+            const isRetried = isSegment && code === 2 && !onwards
             assert.equal(failures > 0, isUsed && !isRetried, `${call} ${code} ${onwards}`)
           }
         }
@@ -55,7 +56,7 @@ for (const backing of ['virtual', 'segments'] as const) {
 
 /** Whether `reserve` fails by a failing call; checks that the pool is as it was then, and works afterwards. */
 function failsAt(
-  backing: 'virtual' | 'segments',
+  backing: 'virtual' | 'segments' | 'registrable',
   fault: {
     call: 'cuMemCreate' | 'cuMemMap' | 'cuMemSetAccess' | 'cuMemAlloc' | 'cuMemGetInfo'
     nth: number

@@ -99,6 +99,12 @@ export abstract class ReservingPool extends ClosablePool {
   abstract segments(): PoolSegment[]
 
   /**
+   * Whether libraries such as NCCL can register its segments.
+   * @internal
+   */
+  abstract get isRegistrable(): boolean
+
+  /**
    * Tells `observer` of the segments that the pool has, of each new one before a buffer lies on it, and of each that
    * goes before it does. Call the result to end this. Throws PoolError if the pool has an observer, or threads share
    * it, and the observer's own error.

@@ -76,7 +76,7 @@ function program(pool: Told, seed: number, each: (buffers: readonly Held[]) => v
   return buffers
 }
 
-for (const backing of ['virtual', 'segments', 'managed'] as const) {
+for (const backing of ['virtual', 'segments', 'managed', 'registrable'] as const) {
   describe(`segments: ${backing}`, () => {
     for (const seed of [1, 2, 3]) {
       it(`are what the observer was told, whatever the pool does (seed ${seed})`, () => {
@@ -272,7 +272,7 @@ describe('segments: pinned', () => {
   })
 })
 
-for (const backing of ['virtual', 'segments'] as const) {
+for (const backing of ['virtual', 'segments', 'registrable'] as const) {
   describe(`segments: shared by threads, ${backing}`, () => {
     for (const seed of [1, 2, 3]) {
       it(`are behind all buffers, and the same for each thread (seed ${seed})`, () => {

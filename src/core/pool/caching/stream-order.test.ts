@@ -27,7 +27,7 @@ function overlap(a: Span, b: Span): boolean {
 }
 
 /** A pool with two streams, which are not made to wait for each other. */
-function setUp(backing: 'virtual' | 'segments') {
+function setUp(backing: 'virtual' | 'segments' | 'registrable') {
   const device = new TestDevice()
   const pool = device.createPool({ backing, maxPoolBytes: 64 * MiB, crossStreamReuse: 'ordered' })
   return { device, pool, a: device.createStream(), b: device.createStream() }
@@ -52,7 +52,7 @@ function assertAllReusable(pool: ReturnType<TestDevice['createPool']>, streams: 
   assertConsistent(pool)
 }
 
-for (const backing of ['virtual', 'segments'] as const) {
+for (const backing of ['virtual', 'segments', 'registrable'] as const) {
   for (const [kind, bytes] of [
     ['cached', 4 * KiB],
     ['large', 3 * MiB],

@@ -35,7 +35,7 @@ function tile(pool: Pool, capacityBytes: number, leastBytes: number, order: Orde
   return live
 }
 
-for (const backing of ['virtual', 'segments', 'managed'] as const) {
+for (const backing of ['virtual', 'segments', 'managed', 'registrable'] as const) {
   describe(`perfect tiling: ${backing}`, () => {
     for (const [name, makeOrder] of Object.entries(ORDERS)) {
       for (const [capacityBytes, leastBytes] of [

@@ -144,7 +144,7 @@ describe('a pool that threads share, and its pool server', () => {
     assert.deepEqual(pool.close(), { heldBuffers: 0, heldBytes: 0 })
   })
 
-  for (const backing of ['virtual', 'segments'] as const) {
+  for (const backing of ['virtual', 'segments', 'registrable'] as const) {
     it(`a repair while the pool server calls the driver counts a block once: ${backing}`, () => {
       const device = new TestDevice()
       const { pool } = device.createSharedPool({ backing })

@@ -11,7 +11,7 @@ import { TestDevice } from '../pool.fixture.js'
 import { poolSuite } from '../pool.suite.js'
 import { limited } from '../wrappers/limited.js'
 
-for (const backing of ['virtual', 'segments'] as const) {
+for (const backing of ['virtual', 'segments', 'registrable'] as const) {
   poolSuite(`shared by threads, ${backing}`, () => {
     const device = new TestDevice()
     const { pool } = device.createSharedPool({ backing })

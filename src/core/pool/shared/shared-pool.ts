@@ -358,6 +358,11 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
     return found
   }
 
+  /** @internal */
+  get isRegistrable(): boolean {
+    return this.config.backing === 'registrable'
+  }
+
   /** Throws PoolError: the pool server maps memory in its own thread, where no observer can be called. */
   observeSegments(_observer: SegmentObserver): never {
     this.checkOpen('observeSegments')

@@ -29,7 +29,7 @@ import { labelWords, SharedLabels } from './shared-labels.js'
 import { ThreadCaches } from './thread-caches.js'
 
 /** Grows with each change of the layout. */
-const LAYOUT_VERSION = 9
+const LAYOUT_VERSION = 10
 /** Most blocks of a pool at a time, free ones and holes included. */
 const MOST_RECORDS = 2 ** 19 - 1
 /** Records kept for the pool server, which moves and gives back memory, and for blocks that are split off. */

@@ -19,7 +19,8 @@ import type { SimulatedOptions } from '../options.js'
 
 const GRANULE = 2 * MiB
 const POSIX = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-const { CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_ILLEGAL_ADDRESS } = RESULT
+const { CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_PERMITTED, CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_ILLEGAL_ADDRESS } =
+  RESULT
 
 /** A pool, and a pool that imports it. */
 function openPools(options: SimulatedOptions = {}) {
@@ -212,4 +213,29 @@ test('a destroyed imported pool keeps its views, and has its own access rights',
   driver.cuCtxSetCurrent(context)
   assert.equal(first(view), 6)
   driver.cuMemFreeAsync(view, stream)
+})
+
+test('fabric handles are as the options say', () => {
+  const attribute = DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED
+  const types = POSIX | CU_MEM_HANDLE_TYPE_FABRIC
+  for (const [fabricHandles, answer, code] of [
+    [false, 0, CUDA_ERROR_NOT_SUPPORTED],
+    [true, 1, null],
+    ['refused', 1, CUDA_ERROR_NOT_PERMITTED],
+  ] as const) {
+    const driver = openSimulated({ fabricHandles })
+    assert.equal(driver.cuDeviceGetAttribute(attribute, 0), answer)
+    const create = () => driver.cuMemCreate(GRANULE, 0, types)
+    if (code === null) driver.cuMemRelease(create())
+    else refuses(create, 'cuMemCreate', code)
+    assert.equal(driver.usedBytes(), 0)
+  }
+})
+
+test('memory for network cards can be switched off', () => {
+  const attribute = DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED
+  const driver = openSimulated({ gpuDirectRdma: false })
+  assert.equal(driver.cuDeviceGetAttribute(attribute, 0), 0)
+  refuses(() => driver.cuMemCreate(GRANULE, 0, 0, true), 'cuMemCreate', CUDA_ERROR_NOT_SUPPORTED)
+  driver.cuMemRelease(driver.cuMemCreate(GRANULE, 0, 0, false))
 })

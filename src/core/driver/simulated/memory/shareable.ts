@@ -10,8 +10,8 @@ import { tryLock } from '../../../libraries/file-locks.js'
 import { memoryFile } from '../../../libraries/sealed-memory.js'
 import { closeDescriptor, duplicateDescriptor } from '../../../libraries/system-calls.js'
 import {
-  CU_MEM_HANDLE_TYPE_FABRIC,
   CU_MEM_HANDLE_TYPE_NONE,
+  CU_MEM_HANDLE_TYPE_FABRIC as FABRIC,
   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR as POSIX,
   RESULT,
 } from '../../constants.js'
@@ -19,6 +19,7 @@ import type { CallInterceptor } from '../call-interceptor.js'
 import type { SimulatedDevice } from '../device.js'
 import { FileContents } from '../machine/file-contents.js'
 import type { Machine } from '../machine/machine.js'
+import type { CompleteOptions } from '../options.js'
 import { PhysicalAllocation } from './reservation.js'
 
 /** A thing whose last handle is gone: `free` gives its memory back once no descriptor keeps it. */
@@ -39,25 +40,33 @@ export class Shareables {
   constructor(
     private readonly interceptor: CallInterceptor,
     private readonly supported: boolean,
+    private readonly fabric: CompleteOptions['fabricHandles'],
     private readonly devices: readonly SimulatedDevice[],
     private readonly machine: Machine | null,
   ) {}
 
   /** Refuses handle types that memory cannot be made for. */
-  checkTypes(handleTypes: number, supported = this.supported): void {
-    if (handleTypes === CU_MEM_HANDLE_TYPE_NONE || (handleTypes === POSIX && supported)) return
-    if ((handleTypes & ~(POSIX | CU_MEM_HANDLE_TYPE_FABRIC)) !== 0) {
-      throw this.interceptor.invalid(`no handle types of this system: ${handleTypes}`)
+  checkTypes(handleTypes: number, supported = this.supported, fabric = this.fabric): void {
+    this.checkKnownTypes(handleTypes)
+    const isFabric = (handleTypes & FABRIC) !== 0
+    const isPosix = (handleTypes & POSIX) !== 0
+    if ((isPosix && !supported) || (isFabric && fabric === false)) {
+      const fact = `this device has no handles of the types ${handleTypes}`
+      throw this.interceptor.refuse(RESULT.CUDA_ERROR_NOT_SUPPORTED, fact)
     }
-    throw this.interceptor.refuse(
-      RESULT.CUDA_ERROR_NOT_SUPPORTED,
-      `this device has no handles of the types ${handleTypes}`,
-    )
+    if (!isFabric || fabric === true) return
+    throw this.interceptor.refuse(RESULT.CUDA_ERROR_NOT_PERMITTED, 'this process has no IMEX channel')
+  }
+
+  /** Refuses handle types that no device of this system has. */
+  checkKnownTypes(handleTypes: number): void {
+    if ((handleTypes & ~(POSIX | FABRIC)) === 0) return
+    throw this.interceptor.invalid(`no handle types of this system: ${handleTypes}`)
   }
 
   /** The same for pools, which a machine does not share. */
   checkPoolTypes(handleTypes: number): void {
-    this.checkTypes(handleTypes, this.supported && this.machine === null)
+    this.checkTypes(handleTypes, this.supported && this.machine === null, false)
   }
 
   /** New memory; null if the device has not enough. */

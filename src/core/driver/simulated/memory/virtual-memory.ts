@@ -1,10 +1,13 @@
 // CUDA's virtual memory management: cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemSetAccess and their opposites.
 // Sizes and addresses are multiples of the granularity.
 
+import { MiB } from '../../../base/bytes.js'
 import {
   CU_MEM_ACCESS_FLAGS_PROT_NONE,
   CU_MEM_ACCESS_FLAGS_PROT_READ,
   CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+  CU_MEM_ALLOC_GRANULARITY_MINIMUM,
+  CU_MEM_ALLOC_GRANULARITY_RECOMMENDED,
   RESULT,
 } from '../../constants.js'
 import type { CallInterceptor } from '../call-interceptor.js'
@@ -19,6 +22,8 @@ import type { Shareables } from './shareable.js'
 
 const ACCESS_FLAGS = [CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READ, CU_MEM_ACCESS_FLAGS_PROT_READWRITE]
 
+const RECOMMENDED_BYTES = 2 * MiB
+
 /** Physical memory by handle, and the mappings in reserved ranges. */
 export class VirtualMemory {
   private readonly handles = new HandleTable<PhysicalAllocation>(0x5000_0000)
@@ -32,6 +37,14 @@ export class VirtualMemory {
     private readonly peers: PeerAccess,
     private readonly shareables: Shareables,
   ) {}
+
+  /** The granularity that all memory needs, or the one that is recommended, as an H200 answers. */
+  granularity(option: number, handleTypes: number): number {
+    this.shareables.checkKnownTypes(handleTypes)
+    if (option === CU_MEM_ALLOC_GRANULARITY_MINIMUM) return this.granularityBytes
+    if (option !== CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) throw this.interceptor.invalid(`no granularity ${option}`)
+    return Math.max(this.granularityBytes, RECOMMENDED_BYTES)
+  }
 
   reserve(bytes: number, alignment: number): number {
     this.checkRange(0, bytes)

@@ -9,7 +9,7 @@ import type { DeviceBuffer } from '../../buffer.js'
 import { assertConsistent } from '../../pool.fixture.js'
 import { capture, idleBytes, LIMIT, setUp, signal } from './graph-capture.fixture.js'
 
-for (const backing of ['virtual', 'segments'] as const) {
+for (const backing of ['virtual', 'segments', 'registrable'] as const) {
   describe(`graphs: ${backing}`, () => {
     it('captured work runs at each launch, on memory that stays at its place', () => {
       const { pool, a, b } = setUp({ backing })

@@ -76,7 +76,7 @@ describe('graphs and the rest of the pool', () => {
   })
 
   it('growth and queries never break a capture in global mode, announced or not', () => {
-    for (const backing of ['virtual', 'segments'] as const) {
+    for (const backing of ['virtual', 'segments', 'registrable'] as const) {
       const { device, pool, a, b, c } = setUp({ backing })
       const release = device.hold(b)
       pool.allocate(30 * MiB, b).free()

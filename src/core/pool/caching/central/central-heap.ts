@@ -135,7 +135,7 @@ export class CentralHeap extends OfPool {
   /** Waits on the host for all work of other devices that may use the pool's memory. */
   finishPeers(): void {
     this.deferred.finishPeers()
-    for (const peer of this.backing.peers) peer.finishWork()
+    for (const peer of this.backing.access.peers) peer.finishWork()
   }
 
   /** A stream other than its own uses a live block: until `stamp` of that stream's clock, or until the free. */

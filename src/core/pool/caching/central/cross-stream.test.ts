@@ -85,7 +85,7 @@ describe('cached blocks that go round between streams', () => {
     assertConsistent(pool)
   })
 })
-for (const backing of ['virtual', 'segments'] as const) {
+for (const backing of ['virtual', 'segments', 'registrable'] as const) {
   for (const [kind, bytes] of [
     ['small', 64 * KiB],
     ['large', 16 * MiB],

@@ -88,7 +88,7 @@ class PoolMemory implements SleepingMemory {
   }
 
   finishPeers(): void {
-    for (const peer of this.backing.peers) peer.finishWork('sleep')
+    for (const peer of this.backing.access.peers) peer.finishWork('sleep')
   }
 
   extents(): readonly Extent[] {
@@ -128,7 +128,7 @@ class PoolMemory implements SleepingMemory {
   }
 
   get hasPeers(): boolean {
-    return this.backing.peers.length > 0
+    return this.backing.access.peers.length > 0
   }
 
   /** The records of the blocks of the heap for large blocks that are neither free nor cached. */
