@@ -38,7 +38,7 @@ const ROWS: readonly (readonly string[])[] = [
   ['recordings/picture'],
   ['recordings/report'],
   ['live'],
-  ['onnxruntime'],
+  ['onnxruntime', 'nccl'],
   ['entries', 'index.ts'],
   ['cli'],
 ]
@@ -57,6 +57,7 @@ const KNOW_A_DRIVER: Readonly<Record<string, string>> = {
   'core/device/open.ts': 'opens devices',
   'core/device/warm-up.ts': 'runs pools on a library without a device',
   'entries/simulated.ts': 'exports the simulated GPU',
+  'nccl/simulated/rank-device.ts': 'plays NCCL on simulated devices',
   'recordings/trace/replay-devices.ts': 'opens a simulated device of the size that a replay needs',
   'recordings/trace/replay-device.ts': 'asks a device which kind it is',
   'recordings/trace/pytorch/model/driver-tally.ts': 'adds up costs of calls that a model of an allocator would make',
@@ -97,7 +98,7 @@ test('every file lies in a layer', () => {
   assert.deepEqual(strays, [])
 })
 
-test('the source has seven houses, and the entry points before the command line', () => {
+test('the source has eight houses, and the entry points before the command line', () => {
   const houses = ROWS.flat().map(layer => layer.split('/')[0])
   const inOrder = houses.filter((house, index) => house !== houses[index - 1])
   assert.deepEqual(inOrder, [
@@ -107,6 +108,7 @@ test('the source has seven houses, and the entry points before the command line'
     'recordings',
     'live',
     'onnxruntime',
+    'nccl',
     'entries',
     'index.ts',
     'cli',

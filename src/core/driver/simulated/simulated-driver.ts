@@ -28,6 +28,7 @@ import { showAsText } from '../../base/readable.js'
 import type { Driver } from '../driver.js'
 import { SimulatedCalls } from './calls.js'
 import type { FaultRule } from './faults.js'
+import { LibraryDevice } from './library-device.js'
 import { ancestorsOf } from './streams/captures.js'
 import type { StreamQueue, WorkPoint } from './streams/stream-queue.js'
 import type { ThreadState } from './thread-state.js'
@@ -132,6 +133,16 @@ export class SimulatedDriver extends SimulatedCalls implements Driver {
     } finally {
       this.interceptor.thread = before
     }
+  }
+
+  /**
+   * The device of the current context, for the simulation of another library; null without a current context.
+   * @internal
+   */
+  libraryDevice(): LibraryDevice | null {
+    const { current } = this.interceptor.thread
+    if (current === null) return null
+    return new LibraryDevice(current, this.machine?.id ?? null, this.scheduler, this.streams, this.captures, this.space)
   }
 
   private liveQueue(stream: number): StreamQueue {

@@ -72,6 +72,12 @@ export class Captures {
     throw this.breakAll(broken, RESULT.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 'the call may break a capture')
   }
 
+  /** Whether a stream of `context` is captured, or this thread captures any stream. */
+  isOpenFor(context: StreamGroup): boolean {
+    const { thread } = this.interceptor
+    return [...this.open].some(capture => capture.thread === thread || capture.origin.group === context)
+  }
+
   /** Refuses new work for an invalidated capture, or for the legacy stream beside a captured blocking stream. */
   checkSubmit(queue: StreamQueue): void {
     if (this.open.size === 0) return

@@ -7,18 +7,30 @@
 // driver call, in random order, and a wait runs only the work that it needs: work completes as late as CUDA allows. A
 // queue that waits for another queue is in that queue's list of waiters, and is checked again when that queue
 // advances. So no list of all queues is ever scanned.
+//
+// Work may also wait for a gate (gate.ts). Gates are asked at each driver call. A wait of the host for work behind a
+// closed gate runs all other work, and asks again about every millisecond, since another process may open the gate.
 
 import type { Random } from '../../../base/random.js'
 import { thrownText } from '../../../base/thrown.js'
 import { RESULT } from '../../constants.js'
+import { Gate, type GateCondition } from './gate.js'
 import type { CapturedNode, StreamQueue } from './stream-queue.js'
+
+const ASK_AGAIN_MS = 1
 
 /** An operation accessed memory without permission, which ends the context of its stream. */
 export class IllegalAddress extends Error {}
 
+/** The host waits for work that can never run. */
+export class EndlessWait extends Error {
+  override name = 'EndlessWait'
+}
+
 /** The ready queues, and the rules that run their work. */
 export class Scheduler {
   private readonly ready: StreamQueue[] = []
+  private readonly closedGates = new Set<Gate>()
   /** whether work runs now, such as a kernel of the program, which cannot call the driver */
   isRunning = false
 
@@ -28,13 +40,20 @@ export class Scheduler {
   /** Submits an operation, or a mark without effect; returns its position. A captured stream records it. */
   submit(queue: StreamQueue, effect: (() => void) | null): number {
     if (queue.capture !== null && effect !== null) {
-      const node = { effect, after: queue.tails }
-      queue.capture.nodes.push(node)
-      queue.tails = [node]
+      queue.record({ effect, after: queue.tails })
       return queue.submitted
     }
     this.orderByDefaultStream(queue)
     return this.append(queue, effect, null, 0)
+  }
+
+  /** Submits an operation that waits for a gate. In a captured graph each launch waits. */
+  submitGated(queue: StreamQueue, gate: GateCondition, effect: () => void): void {
+    if (queue.capture !== null) queue.record({ effect, after: queue.tails, gate })
+    else {
+      this.waitForGate(queue, gate)
+      this.submit(queue, effect)
+    }
   }
 
   /** Submits the operations of a graph, in any order that their dependencies allow; returns the last position. */
@@ -44,6 +63,7 @@ export class Scheduler {
       const next = [...left].filter(node => !node.after.some(earlier => left.has(earlier)))
       const node = next[this.random === null ? 0 : this.random.below(next.length)]
       left.delete(node)
+      if (node.gate !== undefined) this.waitForGate(queue, node.gate)
       this.submit(queue, node.effect)
     }
     return this.submit(queue, null)
@@ -72,6 +92,7 @@ export class Scheduler {
   /** Runs some of the ready work, a random amount; called at each driver call. */
   progress(): void {
     const { ready, random } = this
+    if (this.closedGates.size > 0 && this.askGates() && random === null) this.runAll()
     while (ready.length > 0 && random !== null && random.below(2) === 1)
       this.runFirst(ready[random.below(ready.length)])
   }
@@ -177,9 +198,35 @@ export class Scheduler {
     this.update(queue)
   }
 
+  private waitForGate(queue: StreamQueue, condition: GateCondition): void {
+    this.orderByDefaultStream(queue)
+    const gate = new Gate(queue, queue.submitted + 1, condition)
+    this.closedGates.add(gate)
+    this.append(queue, null, gate, 1)
+  }
+
+  /** Completes the gates that are open; returns whether there were some. */
+  private askGates(): boolean {
+    let opened = false
+    for (const gate of this.closedGates) {
+      if (!gate.isOpen) continue
+      this.closedGates.delete(gate)
+      gate.released = 1
+      this.update(gate)
+      opened = true
+    }
+    return opened
+  }
+
+  private complete(queue: StreamQueue, position: number): void {
+    while (!this.reach(queue, position)) this.openGates()
+  }
+
+  /** Completes `queue` up to `position`, or up to work behind a closed gate; returns whether it reached `position`. */
   // The recursion is at most as deep as there are streams: an entry waits only for work submitted before it, so the
   // recursion never returns to a queue that it is completing.
-  private complete(queue: StreamQueue, position: number): void {
+  private reach(queue: StreamQueue, position: number): boolean {
+    if (queue instanceof Gate) return queue.completed >= position
     while (queue.completed < position) {
       const first = queue.firstEntry
       if (first - 1 > queue.completed) {
@@ -187,8 +234,19 @@ export class Scheduler {
         this.update(queue)
         continue
       }
-      if (queue.firstOther !== null) this.complete(queue.firstOther, queue.firstOtherPosition)
+      if (queue.firstOther !== null && !this.reach(queue.firstOther, queue.firstOtherPosition)) return false
       this.runFirst(queue)
     }
+    return true
+  }
+
+  /** Opens gates by all work that can run, or waits a moment for another process. */
+  private openGates(): void {
+    this.runAll()
+    for (const gate of this.closedGates) this.reach(gate.waiter, gate.position - 1) // held operations before it, too
+    if (this.askGates()) return
+    const reasons = [...this.closedGates].filter(gate => gate.isFirst).map(gate => gate.condition.stuck())
+    if (!reasons.includes(null)) throw new EndlessWait(`the host waits for ever: ${[...new Set(reasons)].join('; ')}`)
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ASK_AGAIN_MS)
   }
 }

@@ -16,6 +16,8 @@ type StreamKind = 'legacy' | 'blocking' | 'non-blocking'
 export interface CapturedNode {
   readonly effect: () => void
   readonly after: readonly CapturedNode[]
+  /** the condition that each launch waits for, of gate.ts */
+  readonly gate?: { isOpen(): boolean; stuck(): string | null }
 }
 
 /** The thread that began a capture; captures only ask whether two are the same. */
@@ -154,6 +156,12 @@ export class StreamQueue {
 
   get firstOtherPosition(): number {
     return this.otherPositions[this.head]
+  }
+
+  /** Records an operation in the capture that the stream takes part in. */
+  record(node: CapturedNode): void {
+    this.capture!.nodes.push(node)
+    this.tails = [node]
   }
 
   /** Appends an entry with an effect, or with a wait for a position of another stream. */
