@@ -4,7 +4,7 @@ import { basename } from 'node:path'
 import { Command, InvalidArgumentError } from 'commander'
 import { chosenDevice } from '../src/cli/device-option.js'
 import type { Device } from '../src/core/device/device.js'
-import { type DeviceChoice, openDevice } from '../src/core/device/open.js'
+import { type DeviceChoice, openDevice, openDevices } from '../src/core/device/open.js'
 
 export interface BenchOptions {
   readonly device?: string
@@ -43,6 +43,24 @@ export function openedBy<Opened>(program: Command, open: (choice: DeviceChoice) 
   } catch (error) {
     return program.error(`error: ${(error as Error).message}`, { exitCode: 2 })
   }
+}
+
+/** Two devices: the GPUs of `--device 0,1`, or the first two of another choice; null if there are fewer than two. */
+export function devicePairOf(program: Command): readonly [Device, Device] | null {
+  const pair = /^(\d+),(\d+)$/.exec(program.opts<BenchOptions>().device ?? '')
+  if (pair !== null) {
+    try {
+      const first = openDevice(Number(pair[1]))
+      return [first, openDevice(first.driver, Number(pair[2]))]
+    } catch (error) {
+      return program.error(`error: ${(error as Error).message}`, { exitCode: 2 })
+    }
+  }
+  const [first, second, ...others] = openedBy(program, choice =>
+    typeof choice === 'number' ? openDevices().slice(choice) : openDevices(choice),
+  )
+  for (const device of others) device.close()
+  return second === undefined ? null : [first, second]
 }
 
 /** The value of an option that takes a whole number from 1 on. */
