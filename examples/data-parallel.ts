@@ -65,7 +65,7 @@ function createModel(device: Device, part: number) {
       },
     },
   })
-  const rows = Float32Array.from({ length: ROWS * COLUMNS }, (_, i) => Math.sin((i + 1) * (part + 2) ** 2))
+  const rows = Float32Array.from({ length: ROWS * COLUMNS }, (_, i) => Math.sin((part + 1) * (i + 1) ** 2))
   const targets = Float32Array.from({ length: ROWS }, (_, row) =>
     rows.subarray(row * COLUMNS, (row + 1) * COLUMNS).reduce((sum, value, i) => sum + value * (i - 2), 0),
   )
@@ -225,8 +225,14 @@ async function fetchId(host: string, port: number): Promise<Uint8Array> {
 }
 
 async function main(): Promise<void> {
-  const text = { type: 'string' } as const
-  const { values } = parseArgs({ options: { hosts: text, rank: text, ranks: text, help: { type: 'boolean' } } })
+  const { values } = parseArgs({
+    options: {
+      hosts: { type: 'string' },
+      rank: { type: 'string' },
+      ranks: { type: 'string' },
+      help: { type: 'boolean' },
+    },
+  })
   const { hosts, rank, ranks, help } = values
   if (help) return console.log(HELP)
   if (hosts === undefined && rank === undefined && ranks === undefined) return await launch()

@@ -45,8 +45,9 @@ describe('examples', () => {
 
 describe('data-parallel training', { timeout: 60_000 }, () => {
   const start = (...args: string[]) => {
-    const { stdout, stderr, ...child } = spawn(process.execPath, [built('data-parallel.ts'), ...args], { env: ENV })
-    return Promise.all([text(stdout), text(stderr), new Promise(resolve => child.once('close', resolve))])
+    const child = spawn(process.execPath, [built('data-parallel.ts'), ...args], { env: ENV })
+    const status = once(child, 'close').then(([code]) => code)
+    return Promise.all([text(child.stdout), text(child.stderr), status])
   }
 
   test('runs on several hosts: rank 0 gives its id to the others, which may come first', async () => {
