@@ -3,7 +3,7 @@
 // received. So nothing that a group writes is read by the same group, as NCCL runs its calls at the same time.
 
 import type { Collective, MemoryRange } from './collectives.js'
-import type { Rank } from './rank.js'
+import type { SimulatedRank } from './rank.js'
 import type { RankQueue } from './rank-device.js'
 
 /** A send to a peer, or a receive from one. */
@@ -32,7 +32,7 @@ export class Batch {
   private readonly given: Run[] = []
   private readonly taken: Run[] = []
 
-  constructor(readonly rank: Rank) {}
+  constructor(readonly rank: SimulatedRank) {}
 
   addCollective(queue: RankQueue, collective: Collective): void {
     this.queues.add(queue)

@@ -3,18 +3,18 @@
 
 import { NCCL_RESULT } from '../constants.js'
 import { Batch } from './batch.js'
-import type { Rank } from './rank.js'
+import type { SimulatedRank } from './rank.js'
 
 /** The open group of a thread. */
-export class Group {
+export class SimulatedGroup {
   private depth = 0
   /** the first refusal in the group, which ends it without effect */
   private refused: number = NCCL_RESULT.ncclSuccess
-  private batches = new Map<Rank, Batch>()
+  private batches = new Map<SimulatedRank, Batch>()
   /** ranks that a call has made wait for others */
-  private waiting = new Set<Rank>()
+  private waiting = new Set<SimulatedRank>()
   /** the ranks whose first collective of a kind is in the group */
-  private connecting = new Set<Rank>()
+  private connecting = new Set<SimulatedRank>()
 
   get isOpen(): boolean {
     return this.depth > 0
@@ -24,7 +24,7 @@ export class Group {
     this.depth++
   }
 
-  /** Ends the group; returns its result. */
+  /** Ends the group; returns its result. A refusal within the group fails all communicators of the group. */
   end(): number {
     if (this.depth === 0) return NCCL_RESULT.ncclInvalidUsage
     if (--this.depth > 0) return NCCL_RESULT.ncclSuccess
@@ -33,7 +33,10 @@ export class Group {
     this.batches = new Map()
     this.waiting = new Set()
     this.connecting = new Set()
-    if (refused !== NCCL_RESULT.ncclSuccess) return refused
+    if (refused !== NCCL_RESULT.ncclSuccess) {
+      for (const rank of batches.keys()) rank.fail(refused, 'a call of its group was refused')
+      return refused
+    }
     this.submit([...batches.values()], connecting.size > 0)
     const isInProgress = [...waiting, ...batches.keys()].some(rank => rank.isInProgress)
     return isInProgress ? NCCL_RESULT.ncclInProgress : NCCL_RESULT.ncclSuccess
@@ -45,12 +48,12 @@ export class Group {
   }
 
   /** A call of the group completes when other ranks have made it, too. */
-  addWaiting(rank: Rank): void {
+  addWaiting(rank: SimulatedRank): void {
     this.waiting.add(rank)
   }
 
   /** The calls of `rank` in the group, for one more of a kind such as 'ncclAllReduce'. */
-  batchOf(rank: Rank, kind: string): Batch {
+  batchOf(rank: SimulatedRank, kind: string): Batch {
     if (!rank.kinds.has(kind)) this.connecting.add(rank)
     rank.kinds.add(kind)
     const batch = this.batches.get(rank) ?? new Batch(rank)
@@ -58,8 +61,8 @@ export class Group {
     return batch
   }
 
-  /** Submits the work, or lets NCCL connect the ranks first: then the work is submitted while the program goes on. */
-  private submit(batches: readonly Batch[], connects: boolean): void {
+  /** Submits the work, or lets a thread of NCCL do it, which may connect the ranks first. */
+  private submit(batches: readonly Batch[], isConnecting: boolean): void {
     for (const batch of batches) batch.announce()
     let isSubmitted = false
     const submit = () => {
@@ -67,7 +70,7 @@ export class Group {
       isSubmitted = true
       for (const batch of batches) if (!batch.rank.isAborted) batch.submit()
     }
-    if (!connects) submit()
-    else for (const { rank } of batches) rank.await(() => true, submit, true)
+    if (!isConnecting && !batches.some(({ rank }) => rank.hasLaunchThread)) submit()
+    else for (const { rank } of batches) rank.submitLater(submit, isConnecting)
   }
 }

@@ -15,9 +15,9 @@ import { opNamed, typeNamed } from './arithmetic.js'
 import type { Message } from './batch.js'
 import type { Collective, Elements } from './collectives.js'
 import { NcclFaults } from './fault-rules.js'
-import { Group } from './group.js'
+import { SimulatedGroup } from './group.js'
 import { Mistakes, NcclMistake, NcclRefusal } from './mistake.js'
-import type { Rank } from './rank.js'
+import type { SimulatedRank } from './rank.js'
 import type { RankQueue, SimulatedDriver } from './rank-device.js'
 
 const DEFAULT_VERSION = 22809
@@ -46,8 +46,8 @@ export class NcclSteps {
   protected readonly hasWindows: boolean
   protected readonly mistakes = new Mistakes()
   protected readonly faults = new NcclFaults()
-  protected readonly group = new Group()
-  protected readonly ranks = new Map<number, Rank>()
+  protected readonly group = new SimulatedGroup()
+  protected readonly ranks = new Map<number, SimulatedRank>()
   /** destroyed and aborted communicators */
   protected readonly ended = new Set<number>()
   protected lastError = ''
@@ -88,15 +88,17 @@ export class NcclSteps {
   protected collect(
     name: NcclCall,
     { send, receive, count, type, comm, stream }: CollectiveArguments,
-    make: (elements: Elements, rank: Rank) => Collective,
+    make: (elements: Elements, rank: SimulatedRank) => Collective,
   ): number {
     return this.call(name, () => {
       const rank = this.activeRank(name, comm)
-      const collective = make({ send, receive, count: this.count(count), type: this.type(type) }, rank)
-      const queue = this.queueOf(rank, stream)
-      this.group.start()
-      this.group.batchOf(rank, name).addCollective(queue, withWindows(collective, rank))
-      return this.group.end()
+      return rank.failing(() => {
+        const collective = make({ send, receive, count: this.count(count), type: this.type(type) }, rank)
+        const queue = this.queueOf(rank, stream)
+        this.group.start()
+        this.group.batchOf(rank, name).addCollective(queue, withWindows(collective, rank))
+        return this.group.end()
+      })
     })
   }
 
@@ -112,55 +114,57 @@ export class NcclSteps {
   ): number {
     return this.call(name, () => {
       const rank = this.activeRank(name, comm)
-      const element = this.type(type)
-      const range = { ptr, bytes: this.count(count) * NCCL_TYPES[element].bytes }
-      const kind = name === 'ncclSend' ? 'send' : 'receive'
-      const message: Message = { kind, peer: this.member(peer, rank), text: `${count} ${element}`, range }
-      const queue = this.queueOf(rank, stream)
-      this.group.start()
-      this.group.batchOf(rank, name).addMessage(queue, message)
-      return this.group.end()
+      return rank.failing(() => {
+        const element = this.type(type)
+        const range = { ptr, bytes: this.count(count) * NCCL_TYPES[element].bytes }
+        const kind = name === 'ncclSend' ? 'send' : 'receive'
+        const message: Message = { kind, peer: this.member(peer, rank), text: `${count} ${element}`, range }
+        const queue = this.queueOf(rank, stream)
+        this.group.start()
+        this.group.batchOf(rank, name).addMessage(queue, message)
+        return this.group.end()
+      })
     })
   }
 
   /** The result of a call that completes once all ranks have made it. */
-  protected waits(rank: Rank): number {
+  protected waits(rank: SimulatedRank): number {
     this.group.start()
     this.group.addWaiting(rank)
     return this.group.end()
   }
 
-  protected end(comm: number, rank: Rank, how: 'destroyed' | 'aborted'): void {
+  protected end(comm: number, rank: SimulatedRank, how: 'destroyed' | 'aborted'): void {
     this.ranks.delete(comm)
     this.ended.add(comm)
     rank.leave(how)
   }
 
-  protected rankOf(name: string, comm: number): Rank {
+  protected rankOf(name: string, comm: number): SimulatedRank {
     if (this.ended.has(comm)) this.mistakes.report(`${name}: the communicator was destroyed or aborted before`)
     return this.ranks.get(comm) ?? this.refuse('ncclInvalidArgument', 'there is no such communicator')
   }
 
-  protected readyRank(name: string, comm: number): Rank {
+  protected readyRank(name: string, comm: number): SimulatedRank {
     const rank = this.rankOf(name, comm)
     rank.checkReady()
     return rank
   }
 
-  protected activeRank(name: string, comm: number): Rank {
+  protected activeRank(name: string, comm: number): SimulatedRank {
     const rank = this.rankOf(name, comm)
     rank.checkActive()
     return rank
   }
 
-  protected queueOf(rank: Rank, stream: number): RankQueue {
+  protected queueOf(rank: SimulatedRank, stream: number): RankQueue {
     const queue = rank.device.isLost ? null : rank.device.queue(stream)
     return (
       queue ?? this.refuse('ncclUnhandledCudaError', `stream ${stream} of device ${rank.device.ordinal} takes no work`)
     )
   }
 
-  protected checkMemoryCall(name: string, rank: Rank, ptr: number, bytes: number): void {
+  protected checkMemoryCall(name: string, rank: SimulatedRank, ptr: number, bytes: number): void {
     if (ptr === 0 || !(bytes > 0)) this.refuse('ncclInvalidArgument', `${bytes} bytes from ${ptr}`)
     if (rank.device.isCapturing) this.mistakes.report(`${name} in a capture of ${rank.name}`)
   }
@@ -178,7 +182,7 @@ export class NcclSteps {
   }
 
   /** A root or a peer. */
-  protected member(number: number, { ranks }: Rank): number {
+  protected member(number: number, { ranks }: SimulatedRank): number {
     return number >= 0 && number < ranks ? number : this.refuse('ncclInvalidArgument', `no rank ${number} of ${ranks}`)
   }
 
@@ -188,7 +192,7 @@ export class NcclSteps {
 }
 
 /** The same collective, with the places of its buffers in windows, which must be the same on all ranks. */
-function withWindows(collective: Collective, rank: Rank): Collective {
+function withWindows(collective: Collective, rank: SimulatedRank): Collective {
   const places = collective.symmetric.map(ptr => rank.registrations.placeInWindow(ptr)).filter(place => place !== '')
   return places.length === 0 ? collective : { ...collective, text: `${collective.text} at ${places.join(' and ')}` }
 }

@@ -6,8 +6,11 @@ import type { Leaving, Member } from './journal.js'
 import { type Mistakes, NcclRefusal } from './mistake.js'
 import { isRunning } from './processes.js'
 import type { RankDevice, RankWork } from './rank-device.js'
-import { Registrations } from './registrations.js'
+import { SimulatedRegistrations } from './registrations.js'
 import { World } from './world.js'
+
+/** From this version on, a thread of NCCL submits all work of a non-blocking communicator. */
+const LAUNCH_THREAD_FROM = 22200
 
 /** A call that NCCL completes after it has returned. */
 interface Pending {
@@ -20,11 +23,13 @@ interface Pending {
 }
 
 /** by folder: the ranks that this thread drives */
-const ranksOfThread = new Map<string, Set<Rank>>()
+const ranksOfThread = new Map<string, Set<SimulatedRank>>()
 
 /** A communicator. */
-export class Rank {
-  readonly registrations: Registrations
+export class SimulatedRank {
+  readonly registrations: SimulatedRegistrations
+  /** whether a thread of NCCL submits all work, also after the ranks are connected */
+  readonly hasLaunchThread: boolean
   readonly world: World
   /** the kinds of collectives so far; NCCL connects the ranks at the first of each kind */
   readonly kinds = new Set<string>()
@@ -53,7 +58,8 @@ export class Rank {
     readonly mistakes: Mistakes,
   ) {
     this.world = new World(folder, rank, ranks)
-    this.registrations = new Registrations(device, version, mistakes)
+    this.registrations = new SimulatedRegistrations(device, version, mistakes)
+    this.hasLaunchThread = version >= LAUNCH_THREAD_FROM
     this.sent = Array(ranks).fill(0)
     this.received = Array(ranks).fill(0)
     this.compared = Array(ranks).fill(0)
@@ -127,8 +133,29 @@ export class Rank {
   }
 
   /** Completes a call later: once `isDone` holds. */
-  await(isDone: () => boolean, finish: () => void, isBackground = false): void {
-    this.pending = { delays: 1, isDone, finish, isBackground }
+  await(isDone: () => boolean, finish: () => void): void {
+    this.pending = { delays: 1, isDone, finish, isBackground: false }
+  }
+
+  /** Lets a thread of NCCL submit work. */
+  submitLater(submit: () => void, isConnecting: boolean): void {
+    this.pending = { delays: isConnecting ? 1 : 0, isDone: () => true, finish: submit, isBackground: true }
+  }
+
+  /** From now on, the communicator can only be aborted. */
+  fail(result: number, text: string): void {
+    this.failure ??= { result, text }
+    this.pending = null
+  }
+
+  /** Does what fails the communicator if NCCL refuses it. */
+  failing<T>(work: () => T): T {
+    try {
+      return work()
+    } catch (error) {
+      if (error instanceof NcclRefusal) this.fail(error.result, error.message)
+      throw error
+    }
   }
 
   /** Completes a call that NCCL completes in a thread of its own; returns whether there was one. */
@@ -185,11 +212,6 @@ export class Rank {
 
   private get hasFinishedWork(): boolean {
     return this.latest === null || this.device.isFinished(this.latest)
-  }
-
-  private fail(result: number, text: string): void {
-    this.failure = { result, text }
-    this.pending = null
   }
 
   private compareCalls(): void {

@@ -1,21 +1,26 @@
 // Memory that a rank has registered, plain or as windows. What NCCL takes differs by version:
 //
-// | NCCL         | memory of several mappings, registered            | as a window                                    |
-// | ------------ | ------------------------------------------------- | ---------------------------------------------- |
-// | 2.19 to 2.22 | without effect                                    | no windows                                     |
-// | 2.23 to 2.28 | only the first mapping reaches other ranks        | 2.27: one mapping, in multiples of 2 MiB       |
-// | 2.29         | right                                             | the same                                       |
-// | 2.30         | right                                             | right; an offset that is a multiple of 4096    |
+// | NCCL         | memory of several mappings, registered | as a window                                      |
+// | ------------ | -------------------------------------- | ------------------------------------------------ |
+// | 2.19 to 2.22 | without effect                         | no windows                                       |
+// | 2.23 to 2.26 | only the first mapping reaches others  | no windows                                       |
+// | 2.27         | the same                               | refused; addresses and sizes in units of 2 MiB   |
+// | 2.28         | the same                               | kills the context                                |
+// | 2.29         | right                                  | refused                                          |
+// | 2.30         | right                                  | right; addresses are multiples of 4096 from 2.28 |
 
+import { KiB, MiB } from '../../core/base/bytes.js'
 import { NCCL_RESULT } from '../constants.js'
 import { type Mistakes, NcclRefusal } from './mistake.js'
 import type { MemoryPart, RankDevice } from './rank-device.js'
 
 const MULTI_SEGMENT_FROM = 22900
 const SHARED_FROM = 22300
+const ALIGNED_WINDOWS_FROM = 22800
+const SAFE_WINDOWS_FROM = 22900
 const FREE_WINDOWS_FROM = 23000
-const WINDOW_UNIT = 2 * 1024 * 1024
-const FREE_WINDOW_UNIT = 4096
+const STRICT_WINDOW_UNIT = 2 * MiB
+const WINDOW_UNIT = 4 * KiB
 
 /** Registered memory, as it was when it was registered. */
 interface Registration {
@@ -28,7 +33,7 @@ interface Registration {
 }
 
 /** The registrations of one rank, by handle. A handle is never used again. */
-export class Registrations {
+export class SimulatedRegistrations {
   private readonly held = new Map<number, Registration>()
   private nextHandle = 0x7c00_0010
   private windows = 0
@@ -49,28 +54,22 @@ export class Registrations {
     return this.add({ kind: 'segment', ptr, bytes, parts, index: -1 })
   }
 
-  /** Checks memory for a window as NCCL does before it asks the other ranks. `openWindow` makes the window. */
-  checkWindow(ptr: number, bytes: number): void {
+  /** Why NCCL refuses a window, before it asks the other ranks; null if it does not. `openWindow` makes the window. */
+  windowRefusal(ptr: number, bytes: number): NcclRefusal | null {
     const parts = this.accessible('ncclCommWindowRegister', ptr, bytes)
     if (parts.some(part => !part.isMapped)) {
-      throw new NcclRefusal(NCCL_RESULT.ncclUnhandledCudaError, 'a window needs memory of cuMemCreate')
+      return new NcclRefusal(NCCL_RESULT.ncclUnhandledCudaError, 'a window needs memory of cuMemCreate')
     }
-    if (parts.some(part => part.handleTypes === 0)) {
-      this.mistakes.report(`ncclCommWindowRegister hangs: ${at(ptr)} cannot be exported, as its handle types are 0`)
+    this.checkWindow(ptr, bytes, parts)
+    const { version } = this
+    if (parts.length > 1 && version < FREE_WINDOWS_FROM) {
+      return new NcclRefusal(NCCL_RESULT.ncclInvalidArgument, `a window over ${parts.length} mappings`)
     }
-    const isFree = this.version >= FREE_WINDOWS_FROM
-    if (parts.length > 1 && !isFree) {
-      throw new NcclRefusal(NCCL_RESULT.ncclInvalidArgument, `a window over ${parts.length} mappings`)
+    const isStrict = version < ALIGNED_WINDOWS_FROM
+    if (ptr % (isStrict ? STRICT_WINDOW_UNIT : WINDOW_UNIT) === 0 && !(isStrict && bytes % STRICT_WINDOW_UNIT !== 0)) {
+      return null
     }
-    const unit = isFree ? FREE_WINDOW_UNIT : WINDOW_UNIT
-    if (ptr % unit !== 0 || (!isFree && bytes % unit !== 0)) {
-      throw new NcclRefusal(NCCL_RESULT.ncclInvalidArgument, `a window that does not begin and end at ${unit} bytes`)
-    }
-    for (const { kind, ptr: other, bytes: otherBytes } of this.held.values()) {
-      if (kind === 'window' && other < ptr + bytes && ptr < other + otherBytes) {
-        this.mistakes.report(`ncclCommWindowRegister: ${at(ptr)} is in a window already`)
-      }
-    }
+    return new NcclRefusal(NCCL_RESULT.ncclInvalidArgument, 'the address or size of a window is not aligned')
   }
 
   /** Makes the window once all ranks have come. */
@@ -125,6 +124,23 @@ export class Registrations {
     this.nextHandle += 16
     this.held.set(handle, registration)
     return handle
+  }
+
+  /** Reports a window that would hang or kill the context. */
+  private checkWindow(ptr: number, bytes: number, parts: readonly MemoryPart[]): void {
+    const call = 'ncclCommWindowRegister'
+    if (parts.some(part => part.handleTypes === 0)) {
+      this.mistakes.report(`${call} hangs: ${at(ptr)} cannot be exported, as its handle types are 0`)
+    }
+    const { version } = this
+    if (parts.length > 1 && version >= ALIGNED_WINDOWS_FROM && version < SAFE_WINDOWS_FROM) {
+      this.mistakes.report(`${call} of ${parts.length} mappings from ${at(ptr)} kills the context in NCCL 2.28`)
+    }
+    for (const { kind, ptr: other, bytes: otherBytes } of this.held.values()) {
+      if (kind === 'window' && other < ptr + bytes && ptr < other + otherBytes) {
+        this.mistakes.report(`${call}: ${at(ptr)} is in a window already`)
+      }
+    }
   }
 
   private accessible(call: string, ptr: number, bytes: number): MemoryPart[] {

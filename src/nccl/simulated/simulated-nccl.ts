@@ -13,7 +13,7 @@ import * as collectives from './collectives.js'
 import type { NcclFaultRule } from './fault-rules.js'
 import { NcclSteps, type SimulatedNcclOptions } from './nccl-steps.js'
 import { ownMark } from './processes.js'
-import { Rank } from './rank.js'
+import { SimulatedRank } from './rank.js'
 import { keyOf, type SimulatedDriver } from './rank-device.js'
 import { folderOf, makeUniqueId } from './unique-id.js'
 
@@ -74,7 +74,7 @@ export class SimulatedNccl extends NcclSteps implements Nccl {
       if (folder === null) return this.refuse('ncclInvalidArgument', 'the bytes are no id of a communicator')
       const device = this.driver.libraryDevice()
       if (device === null) return this.refuse('ncclUnhandledCudaError', 'no context is current')
-      const made = new Rank(folder, rank, ranks, device, this.version, this.mistakes)
+      const made = new SimulatedRank(folder, rank, ranks, device, this.version, this.mistakes)
       comm.value = FIRST_COMMUNICATOR + 16 * (this.ranks.size + this.ended.size)
       this.ranks.set(comm.value, made)
       made.join({ ...ownMark(), ranks, device: keyOf(this.driver, device) })
@@ -238,10 +238,13 @@ export class SimulatedNccl extends NcclSteps implements Nccl {
       this.checkMemoryCall('ncclCommWindowRegister', rank, ptr, bytes)
       window.value = 0
       if (!this.hasWindows) return NCCL_RESULT.ncclSuccess
-      rank.registrations.checkWindow(ptr, bytes)
-      rank.together(`ncclCommWindowRegister of ${bytes} bytes with flags ${flags}`, () => {
-        window.value = rank.registrations.openWindow(ptr, bytes)
-      })
+      const refusal = rank.registrations.windowRefusal(ptr, bytes)
+      if (refusal !== null) rank.submitLater(() => rank.fail(refusal.result, refusal.message), true)
+      else {
+        rank.together(`ncclCommWindowRegister of ${bytes} bytes with flags ${flags}`, () => {
+          window.value = rank.registrations.openWindow(ptr, bytes)
+        })
+      }
       return this.waits(rank)
     })
   }

@@ -1,6 +1,6 @@
 // An ncclUniqueId of the simulation names a fresh folder below the system's folder for temporary files. All that the
-// ranks tell each other is in its files (world.ts). A folder whose processes have all ended is removed when the next id
-// is made.
+// ranks tell each other is in its files (world.ts). A process that ends removes the folders that no rank has joined. A
+// folder that killed processes leave is removed when the next id is made.
 
 import * as fs from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -15,11 +15,15 @@ const MAKER = 'maker'
 const MARKED = /^(maker|rank-\d+)$/
 /** A folder without a mark of a process may be one that another process is making. */
 const UNMARKED_MS = 60_000
+/** the folders that this thread has made */
+const made: string[] = []
 
 /** Makes a folder that only this user can read, and writes its id. */
 export function makeUniqueId(id: Uint8Array): void {
   removeStale()
   const folder = fs.mkdtempSync(join(tmpdir(), PREFIX))
+  if (made.length === 0) process.once('exit', removeUnjoined)
+  made.push(folder)
   fs.writeFileSync(join(folder, MAKER), `${JSON.stringify(ownMark())}\n`)
   id.fill(0, 0, UNIQUE_ID_BYTES)
   id.set(new TextEncoder().encode(MAGIC + basename(folder)))
@@ -36,6 +40,13 @@ export function folderOf(id: Uint8Array): string | null {
 export function isMakerRunning(folder: string): boolean {
   const mark = markIn(join(folder, MAKER))
   return mark !== null && isRunning(mark)
+}
+
+function removeUnjoined(): void {
+  for (const folder of made) {
+    const isJoined = fs.existsSync(folder) && fs.readdirSync(folder).some(file => file !== MAKER)
+    if (!isJoined) fs.rmSync(folder, { recursive: true, force: true })
+  }
 }
 
 function removeStale(): void {
