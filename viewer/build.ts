@@ -49,6 +49,7 @@ const LEFT_OUT = [
   'pool-memory',
   'registrable-segments',
   'sealed-memory',
+  'segment-plan',
   'serve-all',
   'shared-arena-pool',
   'shared-block-pool',

@@ -74,6 +74,7 @@ export {
   refusePool as RegistrableSegments,
   refusePool as Shelf,
   refusePool as sleeperOf,
+  refusePool as sourceOf,
 }
 
 function refuseCompiling(): never {

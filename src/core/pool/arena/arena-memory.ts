@@ -1,5 +1,5 @@
 // The memory of an arena: one segment, a range of addresses that memory is mapped into from its start on, or a buffer
-// of another pool; borrowed-memory.ts has memory that is no pool's. Growing a range never changes an address.
+// of another pool; borrowed-memory.ts has that of other libraries. Growing a range never changes an address.
 
 import { OutOfRangeError } from '../../base/argument-errors.js'
 import { PoolError } from '../../base/errors.js'

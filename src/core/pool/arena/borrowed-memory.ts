@@ -19,7 +19,7 @@ export class BorrowedMemory implements ArenaMemory {
   readonly access: MemoryAccess
   readonly watch = new SegmentWatch()
 
-  /** Throws TypeError or RangeError for what cannot be memory. */
+  /** Throws TypeError or RangeError for a range that cannot be memory. */
   constructor(context: Context, over: BorrowedRange) {
     if (typeof over !== 'object' || over === null) {
       throw new WrongTypeError(`createArenaPool: over must be { ptr, byteLength }, not ${describe(over)}`)

@@ -7,7 +7,7 @@ import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
 import { TestDevice } from '../pool.fixture.js'
 import { ArenaQueue } from './arena-queue.js'
 
-/** Notes what it is told, and asserts that the memory can be used then. */
+/** Notes each call, and uses the memory then. */
 class Notes implements SegmentObserver {
   readonly told: string[] = []
 
@@ -77,7 +77,7 @@ describe('registrable arena', () => {
       pool.observeSegments(mine)
       other.observeSegments(its)
       if (makerLeaves) {
-        // Its thread has died: nobody else closes the arena.
+        // As if its thread had died.
         ;(pool as unknown as { leave(): void }).leave()
         other.close()
       } else {
@@ -113,7 +113,7 @@ describe('registrable arena', () => {
 })
 
 describe('the observer of an arena', () => {
-  it('is told of its memory, of each growth, and at the close', () => {
+  it('hears of its memory, of each growth, and at the close', () => {
     for (const [options, told] of [
       [{ bytes: 1000 }, ['ready 1 KiB']],
       [{ bytes: MiB, backing: 'registrable' }, ['ready 2048 KiB']],

@@ -1,5 +1,5 @@
-// Which devices reach the memory of a pool or arena. Memory that is mapped has it device by device (mapped-access.ts);
-// the others, which are here, cannot choose.
+// The access of devices to the memory of a pool or arena. Mapped memory gives it device by device (mapped-access.ts).
+// Plain and managed memory, which are here, cannot choose.
 
 import { PoolError } from '../../base/errors.js'
 import type { Context } from '../../driver/context.js'

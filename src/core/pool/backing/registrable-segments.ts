@@ -1,6 +1,6 @@
 // Segments that NCCL can register: each is one handle of the driver, mapped once and whole at addresses of its own.
 // NCCL before 2.29 shares only the mapping that the first address lies in, so memory of several mappings would give
-// wrong addresses on another device. docs/internals/decisions.md#0030-registrable-memory-is-one-mapping-a-segment has the table by version.
+// wrong addresses on another device. The table by version is 0030 in docs/internals/decisions.md.
 //
 // The handle is released once it is mapped: the mapping keeps the memory. So an address and a length are enough to
 // give a segment back, from any thread.
@@ -22,7 +22,7 @@ import { MappedAccess } from './mapped-access.js'
 import type { SegmentSource } from './segment-source.js'
 import { virtualMemoryObstacle } from './virtual-memory.js'
 
-/** What libraries take at least, whatever the device recommends. */
+/** The least granule that libraries take, whatever the device recommends. */
 const LEAST_BYTES = 2 * MiB
 
 /** Throws PoolError if the device has no memory that can be registered. */
