@@ -16,6 +16,7 @@ import { relaxed } from '../core/order/relaxed.js'
 import type { Stream } from '../core/order/stream.js'
 import type { Plan } from './collective-memory.js'
 import { Collectives } from './collectives.js'
+import { CommunicatorError } from './communicator-error.js'
 import {
   arenaBytesOf,
   type CommunicatorOptions,
@@ -300,7 +301,7 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
     if (this.closed) return
     const { context } = this.device
     context.giveBack(() => this.nccl.ncclCommAbort(this.handle))
-    this.joined.failure ??= this.goneError('abort')
+    this.joined.isAborted = true
     this.forgetMemory()
     this.ended('aborted')
   }
@@ -370,7 +371,8 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
       return
     }
     this.device.context.activate()
-    this.joined.settleNow(call, stream.submit(call, work), this.timeoutMs)
+    const result = stream.submit(call, work)
+    if (result !== NCCL_RESULT.ncclSuccess) this.joined.settleNow(call, result, this.timeoutMs)
   }
 
   private async settle(call: string, result: number): Promise<void> {
@@ -406,19 +408,13 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
     if (this.state !== 'open') {
       throw new PoolError(`${call}: the communicator is ${this.state}; join again`, 'ERR_POOL_CLOSED')
     }
-    if (this.joined.failure !== null) throw this.goneError(call)
+    if (this.joined.failure !== null) throw this.failedBefore(call, this.joined.failure)
   }
 
-  /** The error of a call after a failure. */
-  private goneError(call: string) {
-    const result = this.joined.failure?.result ?? NCCL_RESULT.ncclSuccess
-    return errorOf(
-      this.nccl,
-      this.handle,
-      call,
-      result,
-      'the communicator has failed before; abort() it, and join again',
-    )
+  /** The error of a call after `failure`. */
+  private failedBefore(call: string, { result, resultName, last }: CommunicatorError): CommunicatorError {
+    const remedy = 'the communicator has failed before; abort() it, and join again'
+    return new CommunicatorError(call, result, resultName, last, remedy)
   }
 
   private checkAlone(call: string, name: keyof typeof NCCL_SINCE): void {
@@ -433,7 +429,7 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
   }
 
   private memoryOfNccl(): number | null {
-    if (this.closed || this.nccl.version < NCCL_SINCE.ncclCommMemStats) return null
+    if (this.closed || !this.joined.isWell || this.nccl.version < NCCL_SINCE.ncclCommMemStats) return null
     const value = new Cell()
     this.joined.check('stats', this.nccl.ncclCommMemStats(this.handle, STAT_TOTAL, value))
     return value.value

@@ -24,6 +24,8 @@ export class JoinedRank {
   readonly cell = new Cell()
   /** set by a failure, after which only `abort` is left */
   failure: CommunicatorError | null = null
+  /** NCCL has forgotten the rank, and what it has registered */
+  isAborted = false
   private readonly state = new Cell()
   private readonly sleeper = new Int32Array(new SharedArrayBuffer(4))
 
@@ -38,6 +40,11 @@ export class JoinedRank {
 
   get handle(): number {
     return this.cell.value
+  }
+
+  /** Whether NCCL takes calls of the rank. */
+  get isWell(): boolean {
+    return this.failure === null && !this.isAborted
   }
 
   /** What NCCL says of the rank: an ncclResult_t. */
@@ -60,36 +67,41 @@ export class JoinedRank {
     return error
   }
 
-  /** Waits until NCCL has completed the call of which it returned `result`; Node goes on. */
+  /**
+   * Waits until NCCL has completed the call that returned `result`; Node goes on. Some calls return success while they
+   * are in progress, so the state is asked in any case.
+   */
   async settle(call: string, result: number, { timeoutMs, signal }: Wait): Promise<void> {
     this.check(call, result)
     const end = performance.now() + timeoutMs
-    for (let pollMs = 0; result === NCCL_RESULT.ncclInProgress; pollMs = Math.min(MOST_POLL_MS, pollMs + 1)) {
+    for (let pollMs = 0; this.isBusy(call); pollMs = Math.min(MOST_POLL_MS, pollMs + 1)) {
       if (performance.now() > end) throw this.timedOut(call, timeoutMs)
       await setTimeout(pollMs, undefined, { signal })
-      result = this.ask()
-      this.check(call, result)
     }
   }
 
   /** As `settle`, but blocks. */
   settleNow(call: string, result: number, timeoutMs: number): void {
     this.check(call, result)
-    if (result !== NCCL_RESULT.ncclInProgress) return
     const end = performance.now() + timeoutMs
-    while (result === NCCL_RESULT.ncclInProgress) {
+    while (this.isBusy(call)) {
       if (performance.now() > end) throw this.timedOut(call, timeoutMs)
       Atomics.wait(this.sleeper, 0, 0, BLOCKED_POLL_MS)
-      result = this.ask()
-      this.check(call, result)
     }
+  }
+
+  /** Whether a call is in progress. Throws CommunicatorError if it has failed. */
+  private isBusy(call: string): boolean {
+    const state = this.ask()
+    this.check(call, state)
+    return state === NCCL_RESULT.ncclInProgress
   }
 
   /** The error for ranks that did not come in time. */
   timedOut(call: string, timeoutMs: number): CommunicatorError {
     const others = `the other ranks of ${this.ranks} have not made this call within ${timeoutMs} ms (timeoutMs)`
     const remedy = `${others}; several ranks of one thread call in Communicator.group; ${ABORT}`
-    this.failure = errorOf(this.nccl, this.handle, call, NCCL_RESULT.ncclInProgress, remedy)
+    this.failure = new CommunicatorError(call, NCCL_RESULT.ncclInProgress, 'ncclInProgress', '', remedy)
     return this.failure
   }
 }

@@ -40,7 +40,7 @@ export class Registration implements Follower {
   }
 
   add({ ptr, bytes }: PoolSegment): void {
-    if (this.rank.failure !== null) return
+    if (!this.rank.isWell) return
     // NCCL refuses it during a capture. Until it has ended, collectives copy this segment through NCCL's own memory.
     const handle = this.isCapturing() ? 0 : this.register(ptr, bytes)
     this.handles.set(ptr, handle)
@@ -50,7 +50,7 @@ export class Registration implements Follower {
   remove(ptr: number): void {
     const handle = this.handles.get(ptr)
     if (handle === undefined) return
-    if (handle !== 0 && this.rank.failure === null) this.deregister(handle)
+    if (handle !== 0 && this.rank.isWell) this.deregister(handle)
     this.handles.delete(ptr)
     this.lengths.delete(ptr)
   }

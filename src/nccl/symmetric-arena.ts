@@ -58,7 +58,7 @@ export class SymmetricArena extends ArenaPool {
     try {
       await joined.settle(call, result, { timeoutMs })
     } catch (error) {
-      if (joined.failure === null) arena.close()
+      if (joined.isWell) arena.close()
       throw error
     }
     if (window.value === 0) {
@@ -66,7 +66,7 @@ export class SymmetricArena extends ArenaPool {
       throw new PoolError(`${call}: NCCL has no windows between these devices; use register(pool)`, 'ERR_NOT_SUPPORTED')
     }
     const leaving = () => {
-      if (joined.failure !== null) return // NCCL has forgotten it, or does so at the abort
+      if (!joined.isWell) return // NCCL has forgotten it, or does so at the abort
       const closed = nccl.ncclCommWindowDeregister(joined.handle, window.value)
       joined.settleNow('close', closed, timeoutMs)
     }
