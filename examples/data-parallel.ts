@@ -49,19 +49,16 @@ function createModel(device: Device, part: number) {
         const [x, y, w] = [floats(0, ROWS * COLUMNS), floats(1, ROWS), floats(2, COLUMNS)]
         const rowOf = (row: number) => x.subarray(row * COLUMNS, (row + 1) * COLUMNS)
         const errors = y.map((value, row) => rowOf(row).reduce((sum, each, i) => sum + each * w[i]!, -value))
-        const sumOf = (i: number) =>
-          errors.reduce((sum, error, row) => sum + error * (i < COLUMNS ? rowOf(row)[i]! : error), 0)
-        memory.store(
-          args.pointer(3),
-          Float32Array.from({ length: COLUMNS + 1 }, (_, i) => sumOf(i) / ROWS),
-        )
+        const factor = (row: number, i: number) => (i < COLUMNS ? rowOf(row)[i]! : errors[row]!)
+        const sumOf = (i: number) => errors.reduce((sum, error, row) => sum + error * factor(row, i), 0)
+        const means = Float32Array.from({ length: COLUMNS + 1 }, (_, i) => sumOf(i) / ROWS)
+        memory.store(args.pointer(3), means)
       },
       descend: ({ args, memory }) => {
-        const [w, gradient] = [0, 1].map(index => memory.load(Float32Array, args.pointer(index), COLUMNS))
-        memory.store(
-          args.pointer(0),
-          w!.map((weight, i) => weight - args.float32(2) * gradient![i]!),
-        )
+        const gradient = memory.load(Float32Array, args.pointer(1), COLUMNS)
+        const w = memory.load(Float32Array, args.pointer(0), COLUMNS)
+        for (const [i, slope] of gradient.entries()) w[i]! -= args.float32(2) * slope
+        memory.store(args.pointer(0), w)
       },
     },
   })
@@ -72,23 +69,14 @@ function createModel(device: Device, part: number) {
   const [x, y] = [pool.upload(rows), pool.upload(targets)]
   const [weights, gradients] = [pool.zeros(Float32Array, COLUMNS), pool.zeros(Float32Array, COLUMNS + 1)]
   const saved = new Float32Array(COLUMNS) // the weights after the latest step: stands for a checkpoint
-  return {
-    device,
-    pool,
-    gradient: module.kernel('gradient'),
-    descend: module.kernel('descend'),
-    x,
-    y,
-    weights,
-    gradients,
-    saved,
-  }
+  return { device, pool, module, x, y, weights, gradients, saved }
 }
 type Model = ReturnType<typeof createModel>
 
 /** Trains in the world of `comm`; the result is the loss before the first step and before the last one. */
 async function train(comm: Communicator, model: Model, killedAt: number): Promise<[first: number, last: number]> {
-  const { gradient, descend, x, y, weights, gradients, saved } = model
+  const { module, x, y, weights, gradients, saved } = model
+  const [gradient, descend] = [module.kernel('gradient'), module.kernel('descend')]
   const losses: number[] = []
   comm.broadcast(weights, { root: 0 }) // when a rank is killed, the others may be one step apart
   for (let step = 0; step < STEPS; step++) {
@@ -112,14 +100,8 @@ async function areEqual(comm: Communicator, { pool, weights }: Model): Promise<b
   return found.every((weight, i) => weight === found[i % COLUMNS])
 }
 
-/** The place of a process in a world of ranks. Rank 0 makes the id. */
-interface Place {
-  readonly rank: number
-  readonly ranks: number
-  readonly id: Uint8Array
-  /** the step at which this process is killed; -1 for none */
-  readonly killedAt: number
-}
+/** The place of a process in a world of ranks, and the step at which it is killed (-1 for none). */
+type Place = { rank: number; ranks: number; id: Uint8Array; killedAt: number }
 
 /** Joins a world and trains. The text says how it ended. */
 async function takePart(model: Model, place: Place): Promise<string> {
@@ -131,13 +113,13 @@ async function takePart(model: Model, place: Place): Promise<string> {
     const [first, last] = await train(comm, model, killedAt)
     if (!(await areEqual(comm, model)) || !(last < first / 100)) throw new Error(`training failed: ${first} ${last}`)
     await comm.close()
-    return `${ranks} ranks have equal weights, and the loss has fallen`
+    return `world of ${ranks}: equal weights, and the loss has fallen`
   } catch (error) {
     if (!(error instanceof CommunicatorError)) throw error
     comm.abort()
     const found = await model.weights.read()
     const isWhole = found.every((weight, i) => weight === model.saved[i]) && model.pool.stats().liveBytes === liveBytes
-    return `a rank is gone, and memory is ${isWhole ? 'whole' : 'damaged'}`
+    return `world of ${ranks}: a rank is gone, and memory is ${isWhole ? 'whole' : 'damaged'}`
   }
 }
 
@@ -167,7 +149,7 @@ async function runWorld(workers: readonly ChildProcess[], killedAt: number): Pro
   const answerOf = async (worker: ChildProcess) => {
     if (worker.exitCode !== null || worker.signalCode !== null) throw new Error('a process has ended')
     const [answer, signal] = await Promise.race([once(worker, 'message'), once(worker, 'exit')])
-    return answer ?? signal
+    return answer ?? `one process was ended by ${signal}`
   }
   workers[0]!.send({ rank: 0, ranks, killedAt: -1 })
   const id = await answerOf(workers[0]!)
@@ -201,25 +183,28 @@ async function launch(): Promise<void> {
   }
 }
 
-/** Takes part as one of the ranks of several hosts. */
+/** Takes part as one of the ranks on several hosts. */
 async function workOnHosts(host: string, port: number, rank: number, ranks: number): Promise<void> {
   using device = openDeviceOf(rank)
-  const server = createServer()
   const id = rank === 0 ? uniqueId(device) : await fetchId(host, port)
-  if (rank === 0) server.on('connection', socket => socket.on('error', () => {}).end(id)).listen(port, host)
-  console.log(await takePart(createModel(device, rank), { rank, ranks, id, killedAt: -1 }))
-  server.close()
+  if (rank === 0) {
+    const server = createServer(socket => socket.on('error', () => {}).end(id))
+    await once(server.listen(port, host).unref(), 'listening')
+  }
+  const text = await takePart(createModel(device, rank), { rank, ranks, id, killedAt: -1 })
+  console.log(text)
+  if (!text.includes('equal')) process.exitCode = 1
 }
 
 /** Asks until rank 0 listens. */
 async function fetchId(host: string, port: number): Promise<Uint8Array> {
-  const signal = AbortSignal.timeout(TIMEOUT_MS)
+  const end = performance.now() + TIMEOUT_MS
   for (;;) {
     try {
       return await buffer(connect(port, host))
     } catch (error) {
-      if ((error as { code?: string }).code !== 'ECONNREFUSED') throw error
-      await setTimeout(100, undefined, { signal })
+      if ((error as { code?: string }).code !== 'ECONNREFUSED' || performance.now() > end) throw error
+      await setTimeout(100)
     }
   }
 }
@@ -245,8 +230,8 @@ async function main(): Promise<void> {
 const given = process.env['DATA_PARALLEL']
 if (given !== undefined) await work(Number(given))
 else {
-  await main().catch((error: Error) => {
-    console.error(`data-parallel: ${error.message}`)
+  await main().catch((error: Error & { code?: string }) => {
+    console.error(`data-parallel: ${error.message || error.code}`)
     process.exitCode = 2
   })
 }

@@ -57,7 +57,7 @@ describe('data-parallel training', { timeout: 60_000 }, () => {
     server.close()
     const ranks = [2, 1, 0].map(rank => start('--hosts', `127.0.0.1:${port}`, '--rank', `${rank}`, '--ranks', '3'))
     for (const ended of await Promise.all(ranks)) {
-      assert.deepEqual(ended, ['3 ranks have equal weights, and the loss has fallen\n', '', 0])
+      assert.deepEqual(ended, ['world of 3: equal weights, and the loss has fallen\n', '', 0])
     }
   })
 
