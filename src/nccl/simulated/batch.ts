@@ -163,13 +163,13 @@ export class Batch {
   private read(call: string, range: MemoryRange | null): Uint8Array {
     const bytes = new Uint8Array(range?.bytes ?? 0)
     if (range === null) return bytes
-    this.rank.registrations.checkUse(call, range.ptr, range.bytes)
+    this.rank.registrations.checkUse(call, range)
     this.rank.device.memory.read(range.ptr, bytes)
     return bytes
   }
 
-  private write(call: string, { ptr, bytes }: MemoryRange, result: Uint8Array): void {
-    this.rank.registrations.checkUse(call, ptr, bytes)
-    this.rank.device.memory.write(ptr, result)
+  private write(call: string, range: MemoryRange, result: Uint8Array): void {
+    this.rank.registrations.checkUse(call, range)
+    this.rank.device.memory.write(range.ptr, result)
   }
 }

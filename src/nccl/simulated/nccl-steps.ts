@@ -95,6 +95,7 @@ export class NcclSteps {
       return rank.failing(() => {
         const collective = make({ send, receive, count: this.count(count), type: this.type(type) }, rank)
         const queue = this.queueOf(rank, stream)
+        for (const range of [collective.sends, collective.receives]) rank.registrations.checkUse(name, range)
         this.group.start()
         this.group.batchOf(rank, name).addCollective(queue, withWindows(collective, rank))
         return this.group.end()
@@ -120,6 +121,7 @@ export class NcclSteps {
         const kind = name === 'ncclSend' ? 'send' : 'receive'
         const message: Message = { kind, peer: this.member(peer, rank), text: `${count} ${element}`, range }
         const queue = this.queueOf(rank, stream)
+        rank.registrations.checkUse(name, range)
         this.group.start()
         this.group.batchOf(rank, name).addMessage(queue, message)
         return this.group.end()

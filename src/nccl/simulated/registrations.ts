@@ -11,6 +11,7 @@
 
 import { KiB, MiB } from '../../core/base/bytes.js'
 import { NCCL_RESULT } from '../constants.js'
+import type { MemoryRange } from './collectives.js'
 import { type Mistakes, NcclRefusal } from './mistake.js'
 import type { MemoryPart, RankDevice } from './rank-device.js'
 
@@ -92,7 +93,9 @@ export class SimulatedRegistrations {
   }
 
   /** Reports a use of memory whose registration does not hold. */
-  checkUse(call: string, ptr: number, bytes: number): void {
+  checkUse(call: string, range: MemoryRange | null): void {
+    if (range === null) return
+    const { ptr, bytes } = range
     for (const registration of this.held.values()) {
       if (registration.ptr >= ptr + bytes || ptr >= registration.ptr + registration.bytes) continue
       if (!this.isIntact(registration)) {

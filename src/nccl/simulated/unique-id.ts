@@ -1,10 +1,11 @@
 // An ncclUniqueId of the simulation names a fresh folder below the system's folder for temporary files. All that the
-// ranks tell each other is in its files (world.ts). A process that ends removes the folders that no rank has joined. A
-// folder that killed processes leave is removed when the next id is made.
+// ranks tell each other is in its files (world.ts). A process that ends removes its folders, unless
+// another process uses them. A folder that killed processes leave is removed when the next id is made.
 
 import * as fs from 'node:fs'
 import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
+import { isMainThread } from 'node:worker_threads'
 import { UNIQUE_ID_BYTES } from '../constants.js'
 import { isRunning, ownMark, type ProcessMark } from './processes.js'
 
@@ -22,7 +23,7 @@ const made: string[] = []
 export function makeUniqueId(id: Uint8Array): void {
   removeStale()
   const folder = fs.mkdtempSync(join(tmpdir(), PREFIX))
-  if (made.length === 0) process.once('exit', removeUnjoined)
+  if (made.length === 0 && isMainThread) process.once('exit', removeOwn)
   made.push(folder)
   fs.writeFileSync(join(folder, MAKER), `${JSON.stringify(ownMark())}\n`)
   id.fill(0, 0, UNIQUE_ID_BYTES)
@@ -42,10 +43,10 @@ export function isMakerRunning(folder: string): boolean {
   return mark !== null && isRunning(mark)
 }
 
-function removeUnjoined(): void {
+function removeOwn(): void {
   for (const folder of made) {
-    const isJoined = fs.existsSync(folder) && fs.readdirSync(folder).some(file => file !== MAKER)
-    if (!isJoined) fs.rmSync(folder, { recursive: true, force: true })
+    const isUsed = marksIn(folder).some(mark => mark.pid !== process.pid && isRunning(mark))
+    if (!isUsed) fs.rmSync(folder, { recursive: true, force: true })
   }
 }
 
@@ -53,17 +54,21 @@ function removeStale(): void {
   for (const name of fs.readdirSync(tmpdir())) {
     if (!name.startsWith(PREFIX)) continue
     const folder = join(tmpdir(), name)
-    try {
-      const marks = fs
-        .readdirSync(folder)
-        .filter(file => MARKED.test(file))
-        .map(file => markIn(join(folder, file)))
-      const known = marks.filter(mark => mark !== null)
-      const isAbandoned = known.length === 0 && Date.now() - fs.statSync(folder).mtimeMs > UNMARKED_MS
-      if (isAbandoned || (known.length > 0 && !known.some(isRunning))) fs.rmSync(folder, { recursive: true })
-    } catch {
-      // another process has removed the folder, or it is of another user
-    }
+    const marks = marksIn(folder)
+    const { mtimeMs, uid } = fs.statSync(folder, { throwIfNoEntry: false }) ?? { mtimeMs: Infinity, uid: -1 }
+    if (uid !== (process.geteuid?.() ?? uid)) continue
+    const isAbandoned = marks.length > 0 ? !marks.some(isRunning) : Date.now() - mtimeMs > UNMARKED_MS
+    if (isAbandoned) fs.rmSync(folder, { recursive: true, force: true })
+  }
+}
+
+/** The processes that a folder names; none if it is gone, or of another user. */
+function marksIn(folder: string): ProcessMark[] {
+  try {
+    const files = fs.readdirSync(folder).filter(file => MARKED.test(file))
+    return files.map(file => markIn(join(folder, file))).filter(mark => mark !== null)
+  } catch {
+    return []
   }
 }
 
