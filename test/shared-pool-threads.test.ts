@@ -62,6 +62,20 @@ const handed = { name: 'PoolError', message: /already freed, or handed to anothe
 const notOnItsWay = { name: 'PoolError', message: /adopt: the buffer is not on its way to another thread/ }
 
 describe('a pool in several threads', () => {
+  it('takes registrable segments, also for another thread', async () => {
+    const { pool, driver } = open({ backing: 'registrable' })
+    const { thread } = await PoolThread.attach(pool.share())
+    await thread.do('hold', 4 * MiB, 2)
+    using mine = pool.allocate(9 * MiB)
+    mine.fill(3)
+    assert.equal(mine.readSync(9 * MiB - 1)[0], 3)
+    const sizes = pool.segments().map(({ bytes }) => bytes / MiB)
+    assert.deepEqual([pool.isRegistrable, sizes.sort()], [true, [10, 4, 4]])
+    await thread.do('close')
+    pool.close()
+    assert.equal(driver.usedBytes(), 0)
+  })
+
   it('tells its maker of growth for another thread, whose labels and limit it sees', async () => {
     const changes = new EventEmitter()
     const grown = once(changes, 'grow') as Promise<[ReservedChange]>

@@ -426,6 +426,18 @@ describe('closing a pool that other devices have access to', () => {
     })
   }
 
+  it('waits for work of a device that needed no grant', () => {
+    const { home, peer, pool, kernel } = setUp({ backing: 'registrable' })
+    const buffer = pool.allocate(4 * KiB)
+    const stream = peer.createStream()
+    peer.hold(stream)
+    kernel.launch({ grid: 1, block: 1, stream }, buffer, 1024)
+    pool.close()
+    assert.equal(stream.query(), true)
+    peer.context.activate().cuCtxSynchronize()
+    assert.equal(home.driver.usedBytes(0), 0)
+  })
+
   it('ignores a lost device', () => {
     const { pool, peer, home } = setUp({ backing: 'virtual' })
     pool.setAccess(peer, 'readWrite')

@@ -177,7 +177,7 @@ class Program {
 }
 
 describe(`random programs on a GPU (POOL_FUZZ_SEED=${SEED} POOL_FUZZ_STEPS=${STEPS})`, () => {
-  for (const backing of ['virtual', 'segments'] as const) {
+  for (const backing of ['virtual', 'segments', 'registrable'] as const) {
     for (const seed of [SEED, SEED + 1000]) {
       it(`${backing}, seed ${seed}`, () => {
         const program = new Program(seed, { backing })
