@@ -1,14 +1,17 @@
-// All-reduces of two GPUs in one thread, by turns in one process: through Communicator and through NCCL called bare;
-// what a call costs the host beyond NCCL's own; plain memory, registered memory and symmetric arenas; and whether an
-// allocation of a registered pool costs more. Run: node dist/bench/nccl.js [--device 0,1] [--smoke] [--save DIR]. On the
-// simulated device it only shows that it runs: simulated time is no figure.
+// All-reduces of two GPUs in one thread, by turns in one process: through Communicator, and through NCCL called bare on
+// the same communicators and on a second pair that blocks, as most programs have it; the host's time for a call; plain
+// memory, registered memory and symmetric arenas; allocations of registered pools. Run: node dist/bench/nccl.js
+// [--device 0,1] [--smoke] [--save DIR]. On the simulated device it only shows that it runs: its times mean nothing.
 
 import { formatBytes, KiB, MiB } from '../src/core/base/bytes.js'
 import { registerSimulatedKernel } from '../src/core/driver/simulated-kernels.js'
 import type { DeviceBuffer } from '../src/core/pool/buffer.js'
 import type { CachingPool } from '../src/core/pool/caching/caching-pool.js'
 import { Communicator } from '../src/nccl/communicator.js'
-import { NCCL_OPS, NCCL_TYPES, versionText } from '../src/nccl/constants.js'
+import { NCCL_OPS, NCCL_RESULT, NCCL_TYPES, UNIQUE_ID_BYTES, versionText } from '../src/nccl/constants.js'
+import { NativeNccl } from '../src/nccl/native-nccl.js'
+import { Cell, type Nccl } from '../src/nccl/nccl.js'
+import { openNcclLibrary } from '../src/nccl/nccl-library.js'
 import { headline, machineOf, median, save } from './machine.js'
 import { benchmark, devicePairOf, optionsOf } from './options.js'
 
@@ -60,7 +63,7 @@ spin:
 `
 registerSimulatedKernel('bench_spin', () => {})
 
-/** What both ranks send and receive. */
+/** The memory that both ranks send and receive. */
 interface Memory {
   readonly send: readonly DeviceBuffer[]
   readonly receive: readonly DeviceBuffer[]
@@ -82,7 +85,34 @@ const ranks = devices.map(device => ({
 }))
 const comms = await Communicator.joinAll(devices)
 const { nccl } = comms[0]
-const handles = comms.map(({ handle }) => handle)
+
+/** One communicator for each rank, and NCCL. */
+interface Bare {
+  readonly name: string
+  readonly nccl: Nccl
+  readonly handles: readonly number[]
+}
+
+const bares: Bare[] = [{ name: 'NCCL bare', nccl, handles: comms.map(({ handle }) => handle) }]
+if (!devices[0].simulated) bares.push(blockingPair())
+
+/** Communicators of which each call blocks until its work is submitted. */
+function blockingPair(): Bare {
+  const blocking = new NativeNccl(openNcclLibrary(), true)
+  const [id, cells] = [new Uint8Array(UNIQUE_ID_BYTES), ranks.map(() => new Cell())]
+  check(blocking, blocking.ncclGetUniqueId(id))
+  check(blocking, blocking.ncclGroupStart())
+  for (const [rank, cell] of cells.entries()) {
+    ranks[rank].device.context.activate()
+    check(blocking, blocking.ncclCommInitRankConfig(cell, ranks.length, id, rank))
+  }
+  check(blocking, blocking.ncclGroupEnd())
+  return { name: 'NCCL bare, blocking', nccl: blocking, handles: cells.map(cell => cell.value) }
+}
+
+function check({ ncclGetErrorString }: Nccl, result: number): void {
+  if (result !== NCCL_RESULT.ncclSuccess) throw new Error(`NCCL bare: ${ncclGetErrorString(result)}`)
+}
 
 const ours = ({ send, receive }: Memory) =>
   Communicator.group(() => {
@@ -92,16 +122,28 @@ const ours = ({ send, receive }: Memory) =>
   })
 
 /** The same calls without the package. */
-function bare({ send, receive }: Memory): void {
+function bareAllReduce({ nccl, handles }: Bare) {
   const { type, bytes } = NCCL_TYPES.float32
-  let result = nccl.ncclGroupStart()
-  for (let rank = 0; rank < handles.length; rank++) {
-    const { ptr, byteLength } = send[rank]
-    const { handle } = ranks[rank].stream
-    result ||= nccl.ncclAllReduce(ptr, receive[rank].ptr, byteLength / bytes, type, NCCL_OPS.sum, handles[rank], handle)
+  const state = new Cell()
+  /** Waits until a thread of NCCL has submitted the work; returns the result of the call then. */
+  const settled = () => {
+    for (const handle of handles) {
+      do nccl.ncclCommGetAsyncError(handle, state)
+      while (state.value === NCCL_RESULT.ncclInProgress)
+      if (state.value !== NCCL_RESULT.ncclSuccess) return state.value
+    }
+    return NCCL_RESULT.ncclSuccess
   }
-  result ||= nccl.ncclGroupEnd()
-  if (result !== 0) throw new Error(`NCCL called bare: ${nccl.ncclGetErrorString(result)}`)
+  return ({ send, receive }: Memory) => {
+    let result = nccl.ncclGroupStart()
+    for (let rank = 0; rank < handles.length; rank++) {
+      const { ptr, byteLength } = send[rank]
+      const [count, { handle }] = [byteLength / bytes, ranks[rank].stream]
+      result ||= nccl.ncclAllReduce(ptr, receive[rank].ptr, count, type, NCCL_OPS.sum, handles[rank], handle)
+    }
+    result ||= nccl.ncclGroupEnd()
+    check(nccl, result === NCCL_RESULT.ncclInProgress ? settled() : result)
+  }
 }
 
 function memoryOf(bytes: number, allocate: (rank: number, bytes: number) => DeviceBuffer): Memory {
@@ -131,7 +173,7 @@ interface Times {
   readonly wallUs: number
 }
 
-/** Microseconds of an all-reduce: by the events of the first GPU, whose queue is full before the first call, and in all. */
+/** Microseconds of an all-reduce: by events of the first GPU, which is busy while the host submits, and in all. */
 function batch({ memory, allReduce }: Subject, calls: number): Times {
   synchronize()
   for (const { stream, spin, start } of ranks) {
@@ -148,7 +190,7 @@ function batch({ memory, allReduce }: Subject, calls: number): Times {
   return { deviceUs, wallUs: ((performance.now() - before) * 1000) / calls }
 }
 
-/** What `measure` returns for each subject, by turns: forwards, then backwards. The first turn warms up and is left out. */
+/** Calls `measure` for the subjects by turns: forwards, then backwards. The first turn warms up and is left out. */
 function byTurns<S, T>(turns: number, subjects: readonly S[], measure: (subject: S) => T): T[][] {
   const measured = subjects.map((): T[] => [])
   const forwards = [...subjects.entries()]
@@ -174,24 +216,26 @@ function compare(bytes: number, subjects: readonly Subject[]) {
   return { bytes, calls, rows }
 }
 
-/** Through Communicator and bare, over the same registered memory. */
+/** Through Communicator and bare, over the same memory, which no communicator has registered. */
 function beside(pools: readonly CachingPool[]) {
   return SIZES.map(bytes => {
     const memory = memoryOf(bytes, fromPools(pools))
-    const result = compare(bytes, [
-      { name: 'Communicator', memory, allReduce: ours },
-      { name: 'NCCL called bare', memory, allReduce: bare },
-    ])
+    const others = bares.map(bare => ({ name: bare.name, memory, allReduce: bareAllReduce(bare) }))
+    const result = compare(bytes, [{ name: 'Communicator', memory, allReduce: ours }, ...others])
     free(memory)
-    const [mine, theirs] = result.rows
-    return { ...result, deviceRatio: mine.deviceUs / theirs.deviceUs, wallRatio: mine.wallUs / theirs.wallUs }
+    const [mine, ...theirs] = result.rows
+    return {
+      ...result,
+      deviceRatios: theirs.map(({ deviceUs }) => mine.deviceUs / deviceUs),
+      wallRatios: theirs.map(({ wallUs }) => mine.wallUs / wallUs),
+    }
   })
 }
 
 /** Microseconds of the host for one of the two calls of a group, while the streams run. */
 function hostCost(pools: readonly CachingPool[]) {
   const memory = memoryOf(HOST_BYTES, fromPools(pools))
-  const times = byTurns(HOST_BATCHES, [ours, bare], allReduce => {
+  const times = byTurns(HOST_BATCHES, [ours, ...bares.map(bareAllReduce)], allReduce => {
     allReduce(memory)
     const before = performance.now()
     for (let group = 0; group < HOST_GROUPS; group++) allReduce(memory)
@@ -200,13 +244,12 @@ function hostCost(pools: readonly CachingPool[]) {
     return us
   })
   free(memory)
-  const [communicatorUs, bareUs] = times.map(each => Number(median(each).toFixed(3)))
-  return { communicatorUs, bareUs, beyondUs: Number((communicatorUs - bareUs).toFixed(3)) }
+  const [communicatorUs, ...bareUs] = times.map(each => Number(median(each).toFixed(3)))
+  return { communicatorUs, bareUs, beyondUs: bareUs.map(each => Number((communicatorUs - each).toFixed(3))) }
 }
 
 /** The same all-reduces over memory that NCCL does not know, that it has registered, and in its windows. */
-async function ways(registered: readonly CachingPool[]) {
-  const plain = ranks.map(({ device }) => device.createPool({ backing: 'registrable' }))
+async function ways(plain: readonly CachingPool[], registered: readonly CachingPool[]) {
   const bytes = 4 * (WAY_SIZES.reduce((sum, each) => sum + each, 0) + MiB)
   const arenas = await Promise.all(comms.map(comm => comm.createSymmetricArena({ bytes })))
   const rows = WAY_SIZES.map(size => {
@@ -221,46 +264,47 @@ async function ways(registered: readonly CachingPool[]) {
     )
     for (const [, memory] of memories) free(memory)
     const [first, , last] = result.rows
-    return { ...result, arenaTimesPlain: last.deviceUs / first.deviceUs }
+    return { ...result, arenaTimesPlain: [last.deviceUs / first.deviceUs] }
   })
   for (const arena of arenas) arena.close()
-  for (const pool of plain) pool.close()
   return rows
 }
 
 /** Nanoseconds of an allocation and a free from the cache, of a pool that is registered and of one that is not. */
-function allocationCost(registered: CachingPool) {
-  const pools = [registered, ranks[0].device.createPool({ backing: 'registrable' })]
-  const times = byTurns(BATCHES, pools, pool => {
+function allocationCost(plain: CachingPool, registered: CachingPool) {
+  const times = byTurns(BATCHES, [registered, plain], pool => {
     const before = performance.now()
     for (let each = 0; each < ALLOCATIONS; each++) pool.allocate(ALLOCATION_BYTES, ranks[0].stream).free()
     return ((performance.now() - before) * 1e6) / ALLOCATIONS
   })
-  pools[1].close()
   const [registeredNs, plainNs] = times.map(each => Number(median(each).toFixed(1)))
   return { bytes: ALLOCATION_BYTES, registeredNs, plainNs }
 }
 
-const pools = devices.map(device => device.createPool({ backing: 'registrable' }))
-for (const [rank, comm] of comms.entries()) comm.register(pools[rank])
-const calls = beside(pools)
-const host = hostCost(pools)
-const memories = await ways(pools)
-const allocation = allocationCost(pools[0])
+const poolsOf = () => ranks.map(({ device }) => device.createPool({ backing: 'registrable' }))
+const [plain, registered] = [poolsOf(), poolsOf()]
+for (const [rank, comm] of comms.entries()) comm.register(registered[rank])
+const calls = beside(plain)
+const host = hostCost(plain)
+const memories = await ways(plain, registered)
+const allocation = allocationCost(plain[0], registered[0])
 
 const machine = { ...machineOf(devices[0]), nccl: versionText(nccl.version) }
-console.log(headline(machine, 'simulated time is no figure'), `NCCL ${machine.nccl}`)
+console.log(headline(machine, 'its times mean nothing'), `NCCL ${machine.nccl}`)
 console.log(`medians of ${BATCHES} batches, µs an all-reduce: on the device, and in all`)
 for (const { bytes, rows, ...ratios } of [...calls, ...memories]) {
   const shown = rows.map(({ name, deviceUs, wallUs }) => `${name} ${deviceUs.toFixed(1)}, ${wallUs.toFixed(1)}`)
-  const compared = Object.entries(ratios).filter(([name]) => name !== 'calls')
-  const last = compared.map(([name, ratio]) => `${name} ${ratio.toFixed(3)}`)
+  const last = Object.entries(ratios).flatMap(([name, each]) =>
+    typeof each === 'number' ? [] : `${name} ${each.map(ratio => ratio.toFixed(3)).join(', ')}`,
+  )
   console.log(`  ${formatBytes(bytes).padEnd(9)}${[...shown, ...last].join('; ')}`)
 }
-console.log(`host, µs a call: ${host.communicatorUs}, NCCL alone ${host.bareUs}, beyond it ${host.beyondUs}`)
+const named = (us: readonly number[]) => us.map((each, index) => `${bares[index].name} ${each}`).join(', ')
+console.log(`host, µs a call: ${host.communicatorUs}; ${named(host.bareUs)}; beyond ${named(host.beyondUs)}`)
 console.log(`allocate and free, ns: ${allocation.registeredNs} registered, ${allocation.plainNs} not`)
 const parameters = { batches: BATCHES, hostBatches: HOST_BATCHES, hostGroups: HOST_GROUPS, allocations: ALLOCATIONS }
 const result = { machine, parameters, calls, host, memories, allocation }
 save(values.save, machine.simulated ? 'simulated-nccl' : 'h200-nccl', result)
+for (const { nccl, handles } of bares.slice(1)) for (const handle of handles) nccl.ncclCommAbort(handle)
 await Promise.all(comms.map(comm => comm.close()))
 for (const device of devices) device.close()

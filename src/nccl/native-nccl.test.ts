@@ -70,6 +70,15 @@ describe('NCCL over functions in JavaScript', () => {
     assert.throws(() => nccl.ncclCommInitRankConfig(comm, 2, new Uint8Array(129), 1), { name: 'AssertionError' })
   })
 
+  it('can block, for comparisons', () => {
+    const ncclCommInitRankConfig = (...[, , , , config]: Parameters<NcclFunctions['ncclCommInitRankConfig']>) => {
+      assert.deepEqual(parsed(config), { ...CONFIG, blocking: 1 })
+      return NCCL_RESULT.ncclSuccess
+    }
+    const library = { path: 'a stand-in', version: 22304, functions: { ncclCommInitRankConfig } as never }
+    assert.equal(new NativeNccl(library, true).ncclCommInitRankConfig(new Cell(), 1, STAND_IN.id, 0), 0)
+  })
+
   it('has no text for a null pointer, and calls a collective without a function between', () => {
     assert.deepEqual([nccl.ncclGetLastError(0), nccl.ncclGetLastError(1)], ['', 'a warning'])
     assert.equal(nccl.ncclAllReduce, functions.ncclAllReduce)

@@ -42,7 +42,7 @@ export class NativeNccl implements Nccl {
   readonly ncclCommResume: Nccl['ncclCommResume']
 
   private readonly functions: NcclFunctions
-  private readonly config = nonBlocking()
+  private readonly config: Uint8Array
   /** where NCCL may write later */
   private readonly written: Cell[] = []
 
@@ -51,7 +51,9 @@ export class NativeNccl implements Nccl {
     return new NativeNccl(openNcclLibrary())
   }
 
-  constructor({ path, version, functions }: NcclLibrary) {
+  /** `blocking` is for comparisons: joins and collectives return when they are complete or submitted. */
+  constructor({ path, version, functions }: NcclLibrary, blocking = false) {
+    this.config = configOf(blocking)
     this.origin = path
     this.version = version
     this.functions = functions
@@ -109,14 +111,14 @@ export class NativeNccl implements Nccl {
   }
 }
 
-/** An ncclConfig_t with `blocking` 0: calls that take long return ncclInProgress. All else is left to NCCL. */
-function nonBlocking(): Uint8Array {
+/** An ncclConfig_t. Unless it is `blocking`, calls that take long return ncclInProgress. All else is left to NCCL. */
+function configOf(blocking: boolean): Uint8Array {
   const config = new DataView(new ArrayBuffer(CONFIG_BYTES))
   config.setUint32(0, CONFIG_BYTES, true)
   config.setUint32(8, CONFIG_MAGIC, true)
   config.setUint32(12, CONFIG_VERSION, true)
   for (let field = BLOCKING; field < CONFIG_BYTES; field += 4) config.setInt32(field, UNSET, true)
-  config.setInt32(BLOCKING, 0, true)
+  config.setInt32(BLOCKING, blocking ? 1 : 0, true)
   config.setBigUint64(NET_NAME, 0n, true)
   return new Uint8Array(config.buffer)
 }

@@ -1,5 +1,5 @@
-// NCCL for the devices of a driver: the simulated one for simulated devices, libnccl for GPUs. libnccl is opened for the
-// first communicator of a GPU, and then serves all GPUs of the thread.
+// NCCL for the devices of a driver: the simulated one for simulated devices, libnccl for GPUs. libnccl is opened for
+// the first communicator of a GPU, and then serves all GPUs of the thread.
 
 import { PoolError } from '../core/base/errors.js'
 import type { Driver } from '../core/driver/driver.js'
