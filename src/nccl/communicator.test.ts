@@ -1,0 +1,321 @@
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { setImmediate } from 'node:timers/promises'
+import { float16 } from '../core/base/small-floats.js'
+import type { Device } from '../core/device/device.js'
+import { Communicator, uniqueId } from './communicator.js'
+import type { CommunicatorError } from './communicator-error.js'
+import { elements, TestWorld } from './world.fixture.js'
+
+const RANKS = 3
+
+/** An array of a new pool on each device. */
+function numbers(world: TestWorld, make: (rank: number) => Float32Array) {
+  return world.arrays((device, rank) => device.createPool().upload(make(rank)))
+}
+
+describe('a communicator', () => {
+  it('combines and moves memory of all ranks', async () => {
+    using world = await TestWorld.join({ devices: RANKS })
+    const three = () => numbers(world, rank => Float32Array.of(rank, 10 * rank, 100 * rank))
+    const one = () => numbers(world, rank => Float32Array.of(rank + 1))
+    const results: Record<string, () => Promise<number[][]>> = {
+      allReduce: async () => {
+        const [send, receive] = [three(), three()]
+        world.all((comm, rank) => comm.allReduce(send[rank], receive[rank], { op: 'max' }))
+        return await elements(receive)
+      },
+      reduce: async () => {
+        const memory = three()
+        world.all((comm, rank) => comm.reduce(memory[rank], memory[rank], { root: 1 }))
+        return await elements(memory)
+      },
+      reduceScatter: async () => {
+        const [send, receive] = [three(), one()]
+        world.all((comm, rank) => comm.reduceScatter(send[rank], receive[rank]))
+        return await elements(receive)
+      },
+      allGather: async () => {
+        const [send, receive] = [one(), three()]
+        world.all((comm, rank) => comm.allGather(send[rank], receive[rank]))
+        return await elements(receive)
+      },
+      broadcast: async () => {
+        const memory = three()
+        world.all((comm, rank) => comm.broadcast(memory[rank], { root: 2 }))
+        return await elements(memory)
+      },
+      allToAll: async () => {
+        const [send, receive] = [three(), three()]
+        world.all((comm, rank) => comm.allToAll(send[rank], receive[rank]))
+        return await elements(receive)
+      },
+      'send and receive': async () => {
+        const [send, receive] = [three(), three()]
+        world.all((comm, rank) => {
+          comm.send(send[rank], { to: (rank + 1) % RANKS })
+          comm.receive(receive[rank], { from: (rank + RANKS - 1) % RANKS })
+        })
+        return await elements(receive)
+      },
+    }
+    const found = Object.fromEntries(
+      await Promise.all(Object.entries(results).map(async ([name, run]) => [name, await run()] as const)),
+    )
+    assert.deepEqual(found, {
+      allReduce: [
+        [2, 20, 200],
+        [2, 20, 200],
+        [2, 20, 200],
+      ],
+      reduce: [
+        [0, 0, 0],
+        [3, 30, 300],
+        [2, 20, 200],
+      ],
+      reduceScatter: [[3], [30], [300]],
+      allGather: [
+        [1, 2, 3],
+        [1, 2, 3],
+        [1, 2, 3],
+      ],
+      broadcast: [
+        [2, 20, 200],
+        [2, 20, 200],
+        [2, 20, 200],
+      ],
+      allToAll: [
+        [0, 1, 2],
+        [0, 10, 20],
+        [0, 100, 200],
+      ],
+      'send and receive': [
+        [2, 20, 200],
+        [0, 0, 0],
+        [1, 10, 100],
+      ],
+    })
+    assert.equal(world.comms[0].stats().collectives, 8)
+    await world.close()
+  })
+
+  it('takes count and type from the options, for buffers and small floats', async () => {
+    using world = await TestWorld.join()
+    const pools = world.arrays(device => device.createPool())
+    const halves = pools.map(pool => pool.upload(float16.encode([0.5, 1, 2])))
+    const buffers = pools.map(pool => pool.allocate(64))
+    for (const buffer of buffers) buffer.fill(1)
+    world.all((comm, rank) => {
+      comm.allReduce(halves[rank], halves[rank], { type: 'float16', count: 2 })
+      comm.allReduce(buffers[rank], buffers[rank], { type: 'uint8', op: 'sum' })
+    })
+    assert.deepEqual([...float16.decode((await halves[1].read()) as Uint16Array)], [1, 2, 2])
+    assert.deepEqual(new Set(await buffers[0].read()), new Set([2]))
+  })
+
+  it('is work of its stream: memory of others waits for it, and is free behind it', async () => {
+    using world = await TestWorld.join({ progress: 'eager' })
+    const streams = world.arrays(device => device.createStream())
+    const pools = world.arrays(device => device.createPool({ maxPoolBytes: '2MiB' }))
+    const held = streams.map((stream, rank) => {
+      world.devices[rank].context.activate()
+      return world.driver.holdOperation(stream.handle)
+    })
+    const sends = pools.map(pool => pool.upload(Float32Array.of(1)))
+    const addresses = sends.map(send => send.ptr)
+    const receives = pools.map((pool, rank) => pool.allocateArray(Float32Array, 1, streams[rank]))
+    streams.forEach((stream, rank) => {
+      stream.wait(eventOn(world.devices[rank]))
+    })
+    world.all((comm, rank) => comm.allReduce(sends[rank], receives[rank], { stream: streams[rank] }))
+    for (const send of sends) send.free()
+    const next = pools.map(pool => pool.allocateArray(Float32Array, 1))
+    for (const [rank, array] of next.entries()) {
+      assert.notEqual(array.ptr, addresses[rank], 'the collective has not read it yet')
+      array.fill(9)
+    }
+    streams.forEach((stream, rank) => {
+      world.devices[rank].context.activate()
+      world.driver.releaseThrough(stream.handle, held[rank])
+    })
+    assert.deepEqual(await elements(receives), [[2], [2]])
+  })
+
+  it('joins rank by rank, while Node goes on', async () => {
+    using world = TestWorld.open()
+    const [first, second] = world.devices
+    const id = uniqueId(first)
+    let turns = 0
+    const joining = Communicator.join(first, { id, rank: 0, ranks: 2, timeoutMs: 5000 })
+    for (; turns < 20; turns++) await setImmediate()
+    world.comms = await Promise.all([joining, Communicator.join(second, { id, rank: 1, ranks: 2, timeoutMs: 5000 })])
+    assert.deepEqual(
+      world.comms.map(String),
+      [0, 1].map(rank => `Communicator { rank ${rank} of 2, open }`),
+    )
+    await world.close()
+    assert.deepEqual(JSON.parse(JSON.stringify(world.comms[1])), { rank: 1, ranks: 2, device: 1, state: 'closed' })
+  })
+
+  it('rejects when a rank never comes, and leaves nothing behind', async () => {
+    using world = TestWorld.open()
+    const id = uniqueId(world.devices[0])
+    const lone = { id, rank: 0, ranks: 2 }
+    await assert.rejects(Communicator.join(world.devices[0], { ...lone, timeoutMs: 20 }), {
+      name: 'CommunicatorError',
+      code: 'ERR_COMMUNICATOR',
+      call: 'Communicator.join',
+      resultName: 'ncclInProgress',
+      message: /have not made this call within 20 ms/,
+    })
+    const signal = AbortSignal.timeout(20)
+    await assert.rejects(Communicator.join(world.devices[0], { ...lone, id: uniqueId(world.devices[0]), signal }), {
+      name: 'AbortError',
+    })
+  })
+
+  it('says that a rank is gone, and is aborted; a smaller world goes on', async () => {
+    using world = await TestWorld.join({ devices: RANKS })
+    const memory = numbers(world, rank => Float32Array.of(rank))
+    world.comms[2].abort()
+    Communicator.group(() => {
+      for (const rank of [0, 1]) world.comms[rank].allReduce(memory[rank], memory[rank])
+    })
+    for (const rank of [0, 1]) {
+      await assert.rejects(world.comms[rank].finished({ timeoutMs: 50 }), { code: 'ERR_COMMUNICATOR' })
+      assert.throws(() => world.comms[rank].allReduce(memory[rank], memory[rank]), /has failed before; abort\(\) it/)
+      await assert.rejects(world.comms[rank].close(), { code: 'ERR_COMMUNICATOR' })
+      world.comms[rank].abort()
+      world.comms[rank].abort()
+      assert.equal(world.comms[rank].closed, true)
+    }
+    world.comms = await Communicator.joinAll(world.devices.slice(0, 2), { timeoutMs: 5000 })
+    const whole = [0, 1].map(rank => world.devices[rank].createPool().upload(Float32Array.of(rank + 1)))
+    world.all((comm, rank) => comm.allReduce(whole[rank], whole[rank]))
+    assert.deepEqual(await elements(whole), [[3], [3]])
+  })
+
+  it('of one rank works alone', async () => {
+    using world = await TestWorld.join({ devices: 1 })
+    const [array] = numbers(world, () => Float32Array.of(4))
+    world.comms[0].allReduce(array, array, { op: 'avg' })
+    assert.deepEqual(await elements([array]), [[4]])
+    await world.comms[0].close()
+    assert.throws(() => world.comms[0].allReduce(array, array), /the communicator is closed; join again/)
+  })
+
+  it('ends with its device, or with its block', async () => {
+    using world = await TestWorld.join()
+    world.devices[0].close()
+    assert.equal(world.comms[0].closed, true)
+    assert.equal(world.comms[1].closed, false)
+    {
+      await using only = await Communicator.joinAll(world.devices.slice(1)).then(([comm]) => comm)
+      assert.equal(only.closed, false)
+      world.comms.push(only)
+    }
+    assert.equal(world.comms[2].closed, true)
+  })
+
+  it('is captured on one device, and runs at each launch', async () => {
+    using world = await TestWorld.join({ devices: 1 })
+    const [comm] = world.comms
+    const [device] = world.devices
+    const stream = device.createStream()
+    using pool = device.createPool()
+    const [send, receive] = [pool.upload(Float32Array.of(2), stream), pool.zeros(Float32Array, 1, stream)]
+    stream.synchronize()
+    stream.beginCapture()
+    comm.allReduce(send, receive, { stream })
+    const graph = stream.endCapture()
+    assert.deepEqual(await elements([receive]), [[0]])
+    graph.launch(stream)
+    assert.deepEqual(await elements([receive]), [[2]])
+    await assert.rejects(pool.sleep(), /communicator/)
+    graph.close()
+    await pool.sleep()
+    await pool.wake()
+    assert.deepEqual(await elements([receive]), [[2]])
+  })
+
+  it('suspends and resumes from NCCL 2.29.7 on', async () => {
+    using world = await TestWorld.join({ devices: 1, version: 22907 })
+    const [comm] = world.comms
+    const before = comm.stats().ncclBytes!
+    await comm.suspend()
+    assert.ok(comm.stats().ncclBytes! < before)
+    await comm.resume()
+    assert.equal(comm.stats().ncclBytes, before)
+  })
+})
+
+describe('Communicator.group', () => {
+  it('begins nothing if a call in it is refused, or its work throws', async () => {
+    using world = await TestWorld.join()
+    const memory = numbers(world, () => Float32Array.of(1))
+    const fail = (last: () => void) => () =>
+      Communicator.group(() => {
+        world.comms[0].allReduce(memory[0], memory[0])
+        last()
+      })
+    assert.throws(
+      fail(() => world.comms[1].allReduce(memory[1], memory[1], { count: 2 })),
+      /count must be/,
+    )
+    const own = new Error('of the program')
+    assert.throws(
+      fail(() => {
+        throw own
+      }),
+      own,
+    )
+    assert.throws(() => Communicator.group(async () => {}), {
+      code: 'ERR_INVALID_ARG_TYPE',
+      message: /must not be async/,
+    })
+    world.all((comm, rank) => comm.allReduce(memory[rank], memory[rank]))
+    assert.deepEqual(await elements(memory), [[2], [2]])
+  })
+
+  it('may lie in another one, and is refused around calls that wait', async () => {
+    using world = await TestWorld.join()
+    const memory = numbers(world, () => Float32Array.of(1))
+    world.all((comm, rank) => Communicator.group(() => comm.allReduce(memory[rank], memory[rank])))
+    assert.deepEqual(await elements(memory), [[2], [2]])
+    const waiting: Promise<unknown>[] = []
+    Communicator.group(() => {
+      waiting.push(world.comms[0].close(), world.comms[0].createSymmetricArena({ bytes: 4096 }))
+      waiting.push(Communicator.joinAll(world.devices))
+    })
+    for (const call of waiting) await assert.rejects(call, { name: 'PoolError', message: /a group has calls/ })
+  })
+
+  it('refuses captured streams of several devices', async () => {
+    using world = await TestWorld.join()
+    const streams = world.arrays(device => device.createStream())
+    const memory = world.arrays((device, rank) => device.createPool().zeros(Float32Array, 1, streams[rank]))
+    for (const stream of streams) stream.synchronize()
+    for (const stream of streams) stream.beginCapture()
+    const call = () => world.all((comm, rank) => comm.allReduce(memory[rank], memory[rank], { stream: streams[rank] }))
+    assert.throws(call, { code: 'ERR_STREAM_CAPTURED', message: /streams of several devices are captured/ })
+    for (const stream of streams) stream.abortCapture()
+  })
+
+  it('reports a refusal of NCCL for the call that it refused', async () => {
+    using world = await TestWorld.join()
+    const memory = numbers(world, () => Float32Array.of(1))
+    world.nccl.failCall({ call: 'ncclAllReduce', nth: 2, result: 3 })
+    const call = () => world.all((comm, rank) => comm.allReduce(memory[rank], memory[rank]))
+    assert.throws(
+      call,
+      (error: CommunicatorError) => error.call === 'allReduce' && error.resultName === 'ncclInternalError',
+    )
+  })
+})
+
+/** An event on the default stream, for streams that use memory of it. */
+function eventOn(device: Device) {
+  const event = device.createEvent()
+  event.record(device.defaultStream)
+  return event
+}
