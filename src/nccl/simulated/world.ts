@@ -95,6 +95,7 @@ export class World {
 
   /** Leaves, and removes the folder if no other rank takes part any more. */
   leave(how: Leaving): void {
+    if (!fs.existsSync(this.folder)) return
     this.own.appendEnd(how)
     const hasOthers = this.journals.some(journal => {
       const { left, member } = journal.refresh()
