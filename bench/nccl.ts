@@ -1,5 +1,5 @@
 // All-reduces of two GPUs in one thread, by turns in one process: through Communicator, and through NCCL called bare on
-// the same communicators and on a second pair that blocks, as most programs have it; the host's time for a call; plain
+// the same communicators and on a second pair, made by NCCL's defaults; the host's time for a call; plain
 // memory, registered memory and symmetric arenas; allocations of registered pools. Run: node dist/bench/nccl.js
 // [--device 0,1] [--smoke] [--save DIR]. On the simulated device it only shows that it runs: its times mean nothing.
 
@@ -9,7 +9,6 @@ import type { DeviceBuffer } from '../src/core/pool/buffer.js'
 import type { CachingPool } from '../src/core/pool/caching/caching-pool.js'
 import { Communicator } from '../src/nccl/communicator.js'
 import { NCCL_OPS, NCCL_RESULT, NCCL_TYPES, UNIQUE_ID_BYTES, versionText } from '../src/nccl/constants.js'
-import { NativeNccl } from '../src/nccl/native-nccl.js'
 import { Cell, type Nccl } from '../src/nccl/nccl.js'
 import { openNcclLibrary } from '../src/nccl/nccl-library.js'
 import { headline, machineOf, median, save } from './machine.js'
@@ -94,20 +93,20 @@ interface Bare {
 }
 
 const bares: Bare[] = [{ name: 'NCCL bare', nccl, handles: comms.map(({ handle }) => handle) }]
-if (!devices[0].simulated) bares.push(blockingPair())
+if (!devices[0].simulated) bares.push(defaultPair())
 
-/** Communicators of which each call blocks until its work is submitted. */
-function blockingPair(): Bare {
-  const blocking = new NativeNccl(openNcclLibrary(), true)
+/** Communicators as NCCL makes them by default, without this package. */
+function defaultPair(): Bare {
+  const { functions } = openNcclLibrary()
   const [id, cells] = [new Uint8Array(UNIQUE_ID_BYTES), ranks.map(() => new Cell())]
-  check(blocking, blocking.ncclGetUniqueId(id))
-  check(blocking, blocking.ncclGroupStart())
+  check(nccl, nccl.ncclGetUniqueId(id))
+  check(nccl, nccl.ncclGroupStart())
   for (const [rank, cell] of cells.entries()) {
     ranks[rank].device.context.activate()
-    check(blocking, blocking.ncclCommInitRankConfig(cell, ranks.length, id, rank))
+    check(nccl, functions.ncclCommInitRankConfig(cell.words, ranks.length, { internal: id }, rank, null))
   }
-  check(blocking, blocking.ncclGroupEnd())
-  return { name: 'NCCL bare, blocking', nccl: blocking, handles: cells.map(cell => cell.value) }
+  check(nccl, nccl.ncclGroupEnd())
+  return { name: 'NCCL bare, on communicators of its own', nccl, handles: cells.map(cell => cell.value) }
 }
 
 function check({ ncclGetErrorString }: Nccl, result: number): void {
@@ -125,7 +124,7 @@ const ours = ({ send, receive }: Memory) =>
 function bareAllReduce({ nccl, handles }: Bare) {
   const { type, bytes } = NCCL_TYPES.float32
   const state = new Cell()
-  /** Waits until a thread of NCCL has submitted the work; returns the result of the call then. */
+  /** The simulated NCCL may be in progress. */
   const settled = () => {
     for (const handle of handles) {
       do nccl.ncclCommGetAsyncError(handle, state)

@@ -178,9 +178,11 @@ describe('a communicator', () => {
     using world = await TestWorld.join({ devices: RANKS })
     const memory = numbers(world, rank => Float32Array.of(rank))
     world.comms[2].abort()
-    Communicator.group(() => {
-      for (const rank of [0, 1]) world.comms[rank].allReduce(memory[rank], memory[rank])
-    })
+    const call = () =>
+      Communicator.group(() => {
+        for (const rank of [0, 1]) world.comms[rank].allReduce(memory[rank], memory[rank])
+      })
+    assert.throws(call, { code: 'ERR_COMMUNICATOR', resultName: 'ncclRemoteError', last: /rank 2/ })
     for (const rank of [0, 1]) {
       await assert.rejects(world.comms[rank].finished({ timeoutMs: 50 }), { code: 'ERR_COMMUNICATOR' })
       assert.throws(() => world.comms[rank].allReduce(memory[rank], memory[rank]), /has failed before; abort\(\) it/)

@@ -28,15 +28,13 @@ import {
 import { Communicators, ranksHere } from './communicators.js'
 import { NCCL_RESULT, NCCL_SINCE, STAT_TOTAL, SUSPEND_MEMORY, UNIQUE_ID_BYTES, versionText } from './constants.js'
 import { addToGroup, isGrouping, runGroup } from './group.js'
-import { errorOf, JoinedRank, type Wait } from './joined-rank.js'
+import { errorOf, JoinedRank, MOST_POLL_MS, type Wait } from './joined-rank.js'
+import { MeetingPlace } from './meeting.js'
 import { Cell, type Nccl } from './nccl.js'
 import { ncclFor } from './nccl-for.js'
 import { checkRegistrable, type RegistrablePool } from './registrable-pool.js'
 import { follow, Registration } from './registrations.js'
 import { SymmetricArena } from './symmetric-arena.js'
-
-/** While it waits for work: NCCL is asked each time, too. */
-const MOST_POLL_MS = 10
 
 /** The counters of a communicator. */
 export interface CommunicatorStats {
@@ -92,6 +90,7 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
   private readonly arenas = new Set<SymmetricArena>()
   private readonly streams = new Set<Stream>()
   private lastStream: Stream | null = null
+  private readonly meeting: MeetingPlace
 
   private constructor(
     /** the device of this rank */
@@ -103,6 +102,7 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
     super()
     this.rank = joined.rank
     this.ranks = joined.ranks
+    this.meeting = new MeetingPlace(device, joined)
     part.add(this)
   }
 
@@ -223,7 +223,7 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
     this.needs(call, 'ncclCommWindowRegister', 'register(pool) works from 2.19 on')
     const { debug = false } = options
     checkFlag(`${call}: debug`, debug)
-    return await SymmetricArena.create(this, this.joined, bytes, debug, this.timeoutMs)
+    return await SymmetricArena.create(this, this.joined, this.meeting, bytes, debug, this.timeoutMs)
   }
 
   /**
@@ -232,13 +232,13 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
    */
   async suspend(): Promise<void> {
     this.checkAlone('suspend', 'ncclCommSuspend')
-    await this.settle('suspend', this.nccl.ncclCommSuspend(this.handle, SUSPEND_MEMORY))
+    await this.meet('suspend', () => this.nccl.ncclCommSuspend(this.handle, SUSPEND_MEMORY))
   }
 
   /** Ends `suspend`, on all ranks. */
   async resume(): Promise<void> {
     this.checkAlone('resume', 'ncclCommResume')
-    await this.settle('resume', this.nccl.ncclCommResume(this.handle))
+    await this.meet('resume', () => this.nccl.ncclCommResume(this.handle))
   }
 
   /**
@@ -284,7 +284,8 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
       if (this.joined.failure !== null) throw this.joined.failure
       await this.workDone('close', { timeoutMs: this.timeoutMs })
       this.forgetMemory()
-      await this.settle('close', this.nccl.ncclCommFinalize(this.handle))
+      const wait = { timeoutMs: this.timeoutMs }
+      await this.joined.settle('close', this.nccl.ncclCommFinalize(this.handle), wait)
       this.joined.check('close', this.nccl.ncclCommDestroy(this.handle))
       this.ended('closed')
     } catch (error) {
@@ -375,8 +376,8 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
     if (result !== NCCL_RESULT.ncclSuccess) this.joined.settleNow(call, result, this.timeoutMs)
   }
 
-  private async settle(call: string, result: number): Promise<void> {
-    await this.joined.settle(call, result, { timeoutMs: this.timeoutMs })
+  private async meet(call: string, work: () => number): Promise<void> {
+    await this.meeting.call(call, work, { timeoutMs: this.timeoutMs })
   }
 
   /** Waits for the work of collectives, as long as NCCL knows of no failure. */
@@ -397,6 +398,7 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
   private forgetMemory(): void {
     for (const pool of [...this.registrations.keys()]) this.deregister(pool)
     for (const arena of [...this.arenas]) arena.close()
+    this.meeting.close()
   }
 
   private ended(state: 'closed' | 'aborted'): void {

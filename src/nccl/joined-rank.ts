@@ -6,7 +6,8 @@ import { CommunicatorError } from './communicator-error.js'
 import { NCCL_RESULT } from './constants.js'
 import { Cell, type Nccl } from './nccl.js'
 
-const MOST_POLL_MS = 10
+/** The most milliseconds between two looks at the state of a call. */
+export const MOST_POLL_MS = 10
 /** While the host blocks: NCCL's threads need the time. */
 const BLOCKED_POLL_MS = 0.05
 

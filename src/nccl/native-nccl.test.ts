@@ -53,7 +53,7 @@ describe('NCCL over functions in JavaScript', () => {
     ncclGetLastError: (comm: number) => (comm === 0 ? null : 'a warning'),
     ncclGetUniqueId: (id: Uint8Array) => id.fill(9).length,
     ncclCommInitRankConfig: (comm, ranks, id, rank, config) => {
-      assert.deepEqual([config.length, parsed(config)], [48, CONFIG])
+      assert.deepEqual([config?.length, parsed(config!)], [48, CONFIG])
       assert.deepEqual([ranks, rank, id.internal], [2, 1, STAND_IN.id])
       comm.set([5, 1])
       return NCCL_RESULT.ncclInProgress
@@ -70,13 +70,44 @@ describe('NCCL over functions in JavaScript', () => {
     assert.throws(() => nccl.ncclCommInitRankConfig(comm, 2, new Uint8Array(129), 1), { name: 'AssertionError' })
   })
 
-  it('can block, for comparisons', () => {
-    const ncclCommInitRankConfig = (...[, , , , config]: Parameters<NcclFunctions['ncclCommInitRankConfig']>) => {
-      assert.deepEqual(parsed(config), { ...CONFIG, blocking: 1 })
-      return NCCL_RESULT.ncclSuccess
+  it('goes over to a split that blocks, once all ranks have come', () => {
+    const [first, split] = [2 ** 32 + 5, 2 ** 32 + 6]
+    const calls: unknown[] = []
+    let now: number = NCCL_RESULT.ncclInProgress
+    const functions = {
+      ncclCommInitRankConfig: comm => {
+        comm.set([5, 1])
+        return NCCL_RESULT.ncclInProgress
+      },
+      ncclCommGetAsyncError: (_comm, state) => {
+        state[0] = now
+        return NCCL_RESULT.ncclSuccess
+      },
+      ncclCommSplit: (comm, color, key, written, config) => {
+        assert.deepEqual(parsed(config), { ...CONFIG, blocking: 1 })
+        written.set([6, 1])
+        return calls.push(['split', comm, color, key]) * 0 + NCCL_RESULT.ncclInProgress
+      },
+      ncclCommFinalize: comm => calls.push(['finalize', comm]) * 0,
+      ncclCommDestroy: comm => calls.push(['destroy', comm]) * 0,
+    } satisfies Partial<NcclFunctions>
+    const joining = new NativeNccl({ path: 'a stand-in', version: 22304, functions: functions as never })
+    const [comm, state] = [new Cell(), new Cell()]
+    assert.equal(joining.ncclCommInitRankConfig(comm, 4, STAND_IN.id, 3), NCCL_RESULT.ncclInProgress)
+    const ask = () => {
+      assert.equal(joining.ncclCommGetAsyncError(comm.value, state), NCCL_RESULT.ncclSuccess)
+      return state.value
     }
-    const library = { path: 'a stand-in', version: 22304, functions: { ncclCommInitRankConfig } as never }
-    assert.equal(new NativeNccl(library, true).ncclCommInitRankConfig(new Cell(), 1, STAND_IN.id, 0), 0)
+    assert.deepEqual([ask(), calls], [NCCL_RESULT.ncclInProgress, []])
+    now = NCCL_RESULT.ncclSuccess
+    const states = [ask(), ask(), ask(), ask()]
+    assert.deepEqual(states, [NCCL_RESULT.ncclInProgress, NCCL_RESULT.ncclInProgress, 0, 0])
+    assert.deepEqual(calls, [
+      ['split', first, 0, 3],
+      ['finalize', first],
+      ['destroy', first],
+    ])
+    assert.equal(comm.value, split)
   })
 
   it('has no text for a null pointer, and calls a collective without a function between', () => {
@@ -169,7 +200,7 @@ describe('NCCL over its library', { skip: noCompiler }, () => {
     passes(nccl.ncclCommSuspend, comm, SUSPEND_MEMORY)
     passes(nccl.ncclCommResume, comm)
     passes(nccl.ncclCommDestroy, comm)
-    passes(nccl.ncclCommAbort, comm)
+    passes(each => nccl.ncclCommAbort(each), comm)
     passes(nccl.ncclGroupStart)
     assert.deepEqual([nccl.ncclGroupEnd(), argumentsOf(path)], [NCCL_RESULT.ncclInProgress, []])
   })

@@ -5,17 +5,11 @@
 // up waiting. So the cells of such calls are kept for good; a process makes few of them.
 
 import { assert } from '../core/base/assert.js'
+import { loadKoffi } from '../core/libraries/koffi.js'
 import { UNIQUE_ID_BYTES } from './constants.js'
+import { NativeJoin } from './native-join.js'
 import type { Cell, Nccl } from './nccl.js'
 import { type NcclFunctions, type NcclLibrary, openNcclLibrary } from './nccl-library.js'
-
-const CONFIG_BYTES = 48
-const CONFIG_MAGIC = 0xcafebeef
-/** Later libraries set what later versions of the configuration have. */
-const CONFIG_VERSION = 21700
-const BLOCKING = 16
-const NET_NAME = 32
-const UNSET = -(2 ** 31)
 
 export class NativeNccl implements Nccl {
   readonly simulated = false
@@ -25,7 +19,6 @@ export class NativeNccl implements Nccl {
   readonly ncclGetErrorString: Nccl['ncclGetErrorString']
   readonly ncclCommFinalize: Nccl['ncclCommFinalize']
   readonly ncclCommDestroy: Nccl['ncclCommDestroy']
-  readonly ncclCommAbort: Nccl['ncclCommAbort']
   readonly ncclGroupStart: Nccl['ncclGroupStart']
   readonly ncclGroupEnd: Nccl['ncclGroupEnd']
   readonly ncclAllReduce: Nccl['ncclAllReduce']
@@ -42,25 +35,25 @@ export class NativeNccl implements Nccl {
   readonly ncclCommResume: Nccl['ncclCommResume']
 
   private readonly functions: NcclFunctions
-  private readonly config: Uint8Array
+  /** joins that go on, by the communicator so far */
+  private readonly joins = new Map<number, NativeJoin>()
   /** where NCCL may write later */
-  private readonly written: Cell[] = []
+  private readonly written: object[] = []
 
   /** Opens libnccl; throws NoLibraryError if it is missing or too old. */
   static open(): NativeNccl {
-    return new NativeNccl(openNcclLibrary())
+    const library = openNcclLibrary()
+    connectAtJoin()
+    return new NativeNccl(library)
   }
 
-  /** `blocking` is for comparisons: joins and collectives return when they are complete or submitted. */
-  constructor({ path, version, functions }: NcclLibrary, blocking = false) {
-    this.config = configOf(blocking)
+  constructor({ path, version, functions }: NcclLibrary) {
     this.origin = path
     this.version = version
     this.functions = functions
     this.ncclGetErrorString = functions.ncclGetErrorString
     this.ncclCommFinalize = functions.ncclCommFinalize
     this.ncclCommDestroy = functions.ncclCommDestroy
-    this.ncclCommAbort = functions.ncclCommAbort
     this.ncclGroupStart = functions.ncclGroupStart
     this.ncclGroupEnd = functions.ncclGroupEnd
     this.ncclAllReduce = functions.ncclAllReduce
@@ -88,13 +81,25 @@ export class NativeNccl implements Nccl {
 
   ncclCommInitRankConfig(comm: Cell, ranks: number, id: Uint8Array, rank: number): number {
     assert(id.length === UNIQUE_ID_BYTES, `an id should have ${UNIQUE_ID_BYTES} bytes`)
-    this.written.push(comm)
-    return this.functions.ncclCommInitRankConfig(comm.words, ranks, { internal: id }, rank, this.config)
+    const join = new NativeJoin(this.functions, comm, rank)
+    this.written.push(comm, join)
+    const result = join.begin(ranks, id)
+    if (comm.value !== 0) this.joins.set(comm.value, join)
+    return result
   }
 
   ncclCommGetAsyncError(comm: number, state: Cell): number {
     state.value = 0 // NCCL writes a C int, half of the cell
-    return this.functions.ncclCommGetAsyncError(comm, state.words)
+    const join = this.joins.get(comm)
+    if (join === undefined) return this.functions.ncclCommGetAsyncError(comm, state.words)
+    const result = join.proceed(state)
+    if (join.isDone) this.joins.delete(comm)
+    return result
+  }
+
+  ncclCommAbort(comm: number): number {
+    this.joins.delete(comm)
+    return this.functions.ncclCommAbort(comm)
   }
 
   ncclCommRegister(comm: number, ptr: number, bytes: number, handle: Cell): number {
@@ -111,14 +116,11 @@ export class NativeNccl implements Nccl {
   }
 }
 
-/** An ncclConfig_t. Unless it is `blocking`, calls that take long return ncclInProgress. All else is left to NCCL. */
-function configOf(blocking: boolean): Uint8Array {
-  const config = new DataView(new ArrayBuffer(CONFIG_BYTES))
-  config.setUint32(0, CONFIG_BYTES, true)
-  config.setUint32(8, CONFIG_MAGIC, true)
-  config.setUint32(12, CONFIG_VERSION, true)
-  for (let field = BLOCKING; field < CONFIG_BYTES; field += 4) config.setInt32(field, UNSET, true)
-  config.setInt32(BLOCKING, blocking ? 1 : 0, true)
-  config.setBigUint64(NET_NAME, 0n, true)
-  return new Uint8Array(config.buffer)
+/**
+ * Lets the join connect the ranks for all collectives, as NCCL did before 2.22, unless the program says otherwise. By
+ * default NCCL connects them in the first collective, and blocks Node until the other ranks make it, too.
+ */
+function connectAtJoin(): void {
+  const setenv = loadKoffi().load('libc.so.6').func('int setenv(const char *name, const char *value, int overwrite)')
+  setenv('NCCL_RUNTIME_CONNECT', '0', 0)
 }

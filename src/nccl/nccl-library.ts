@@ -24,9 +24,10 @@ interface WithMemory {
     ranks: number,
     id: { readonly internal: Uint8Array },
     rank: number,
-    config: Uint8Array,
+    config: Uint8Array | null,
   ): number
   ncclCommGetAsyncError(comm: number, state: Uint32Array): number
+  ncclCommSplit(comm: number, color: number, key: number, split: Uint32Array, config: Uint8Array): number
   ncclCommRegister(comm: number, ptr: number, bytes: number, handle: Uint32Array): number
   ncclCommWindowRegister(comm: number, ptr: number, bytes: number, window: Uint32Array, flags: number): number
   ncclCommMemStats(comm: number, stat: number, value: Uint32Array): number
@@ -52,11 +53,12 @@ const TO_STREAM = 'uint64_t comm, uint64_t stream'
  * Prototypes of nccl.h, with communicators, streams, handles and device memory as numbers. koffi passes the address of
  * a typed array for `void *`, and makes no copy. `initParameters` has those of ncclCommInitRankConfig.
  */
-export const NCCL_PROTOTYPES: Readonly<Record<Exclude<NcclCall, 'ncclCommInitRankConfig'>, string>> = {
+export const NCCL_PROTOTYPES: Readonly<Record<Exclude<keyof NcclFunctions, 'ncclCommInitRankConfig'>, string>> = {
   ncclGetErrorString: 'const char *ncclGetErrorString(int result)',
   ncclGetLastError: 'const char *ncclGetLastError(uint64_t comm)',
   ncclGetUniqueId: 'int ncclGetUniqueId(void *uniqueId)',
   ncclCommGetAsyncError: 'int ncclCommGetAsyncError(uint64_t comm, void *asyncError)',
+  ncclCommSplit: 'int ncclCommSplit(uint64_t comm, int color, int key, void *newcomm, void *config)',
   ncclCommFinalize: 'int ncclCommFinalize(uint64_t comm)',
   ncclCommDestroy: 'int ncclCommDestroy(uint64_t comm)',
   ncclCommAbort: 'int ncclCommAbort(uint64_t comm)',
@@ -134,11 +136,11 @@ function versionOf(library: LibraryHandle): number {
 
 /** All functions at once: Node ends the process when a worker is terminated while koffi binds a function. */
 function bindAll(library: LibraryHandle, koffi: Koffi, path: string, version: number): NcclFunctions {
-  const bind = (call: NcclCall, func: () => ReturnType<LibraryHandle['func']>) => {
+  const bind = (call: keyof NcclFunctions, func: () => ReturnType<LibraryHandle['func']>) => {
     try {
       return func()
     } catch (error) {
-      const since = (NCCL_SINCE as Partial<Record<NcclCall, number>>)[call]
+      const since = (NCCL_SINCE as Partial<Record<keyof NcclFunctions, number>>)[call]
       if (since === undefined || !(error as Error).message.startsWith(`Cannot find function '${call}'`)) throw error
       const lacking = `${path} is NCCL ${versionText(version)} and lacks ${call}; it needs ${versionText(since)}`
       return () => {
@@ -146,7 +148,7 @@ function bindAll(library: LibraryHandle, koffi: Koffi, path: string, version: nu
       }
     }
   }
-  const functions: Partial<Record<NcclCall, unknown>> = {
+  const functions: Partial<Record<keyof NcclFunctions, unknown>> = {
     ncclCommInitRankConfig: library.func('ncclCommInitRankConfig', 'int', initParameters(koffi)),
   }
   for (const call of PROTOTYPE_NAMES) functions[call] = bind(call, () => library.func(NCCL_PROTOTYPES[call]))

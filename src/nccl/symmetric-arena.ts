@@ -4,7 +4,6 @@
 
 import { type ByteSize, bytesOf } from '../core/base/byte-size.js'
 import { PoolError } from '../core/base/errors.js'
-import { relaxed } from '../core/order/relaxed.js'
 import type { Stream } from '../core/order/stream.js'
 import { ArenaPool } from '../core/pool/arena/arena-pool.js'
 import { MOST_ALIGNMENT_BYTES } from '../core/pool/backing/backing.js'
@@ -14,6 +13,7 @@ import { type AllocateOptions, isOptions } from '../core/pool/long-form.js'
 import type { Communicator } from './communicator.js'
 import { WINDOW_SYMMETRIC } from './constants.js'
 import type { JoinedRank } from './joined-rank.js'
+import type { MeetingPlace } from './meeting.js'
 import { Cell } from './nccl.js'
 
 /** The least alignment of a buffer in a window, which NCCL 2.30 asks for in memory of several mappings. */
@@ -42,6 +42,7 @@ export class SymmetricArena extends ArenaPool {
   static async create(
     communicator: Communicator,
     joined: JoinedRank,
+    meeting: MeetingPlace,
     bytes: number,
     debug: boolean,
     timeoutMs: number,
@@ -49,14 +50,12 @@ export class SymmetricArena extends ArenaPool {
     const call = 'createSymmetricArena'
     const arena = new SymmetricArena(communicator, bytes, debug)
     communicator.keepArena(arena)
-    const { nccl, handle, context } = joined
+    const { nccl, handle } = joined
     const [{ ptr, bytes: segmentBytes }] = arena.segments()
     const window = new Cell()
-    const result = relaxed(context.activate(), () =>
-      nccl.ncclCommWindowRegister(handle, ptr, segmentBytes, window, WINDOW_SYMMETRIC),
-    )
+    const register = () => nccl.ncclCommWindowRegister(handle, ptr, segmentBytes, window, WINDOW_SYMMETRIC)
     try {
-      await joined.settle(call, result, { timeoutMs })
+      await meeting.call(call, register, { timeoutMs })
     } catch (error) {
       if (joined.isWell) arena.close()
       throw error

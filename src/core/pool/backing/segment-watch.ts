@@ -100,3 +100,11 @@ export class SegmentWatch {
     this.known.clear()
   }
 }
+
+/** The error for the sleep of memory that has an observer. */
+export function registeredError(): PoolError {
+  return new PoolError(
+    'sleep: the segments are registered, by an observer, a communicator or a graph with collectives; end the observation ' +
+      'by what observeSegments returned, deregister the pool, or close the graph',
+  )
+}

@@ -7,7 +7,7 @@ import type { Clocks } from '../../order/clocks.js'
 import { checkStreamOf, type Stream } from '../../order/stream.js'
 import { isOutOfMemory } from '../backing/backing.js'
 import { GrowableRange } from '../backing/growable-range.js'
-import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
+import { type PoolSegment, registeredError, type SegmentObserver } from '../backing/segment-watch.js'
 import { virtualMemoryObstacle } from '../backing/virtual-memory.js'
 import type { PoolStats } from '../pool.js'
 import type { Extent } from '../sleep/host-copies.js'
@@ -162,7 +162,7 @@ class SleepingBuffer implements SleepingMemory {
   check(call: 'sleep' | 'wake'): void {
     this.allocation.checkLive(WHOLE, call)
     if (call === 'sleep' && this.allocation.range.watch.isObserved) {
-      throw new PoolError('sleep: an observer has segments registered; stop it first, by what observeSegments returned')
+      throw registeredError()
     }
     if (call === 'sleep' && this.allocation.isCaptured) {
       throw new PoolError(

@@ -8,6 +8,7 @@ import { UNIT_BYTES } from '../../../heap/size-classes.js'
 import type { Clocks } from '../../../order/clocks.js'
 import { HOME_RANGE } from '../../backing/backing.js'
 import type { SpareHandles } from '../../backing/pieces/spare-handles.js'
+import { registeredError } from '../../backing/segment-watch.js'
 import { VirtualBacking } from '../../backing/virtual-backing.js'
 import type { Extent } from '../../sleep/host-copies.js'
 import { type MappedRange, Sleeper, type SleepingMemory, type Work } from '../../sleep/sleeper.js'
@@ -67,7 +68,7 @@ class PoolMemory implements SleepingMemory {
     this.pool.checkOpen(call)
     if (call === 'wake') return
     if (this.backing.watch.isObserved) {
-      throw new PoolError('sleep: an observer has segments registered; stop it first, by what observeSegments returned')
+      throw registeredError()
     }
     if (this.pool.central.arenas.isCapturing) {
       throw new PoolError(

@@ -504,7 +504,7 @@ describe('a pool that sleeps', () => {
     await assert.rejects(device.createPool({ debug: true }).sleep(), /make it without debug/)
     const observed = device.createPool({ backing: 'virtual' })
     const stop = observed.observeSegments({ ready() {}, leaving() {} })
-    await assert.rejects(observed.sleep(), /an observer has segments registered; stop it first/)
+    await assert.rejects(observed.sleep(), /the segments are registered, by an observer/)
     stop()
     await observed.sleep()
     observed.close()
