@@ -14,7 +14,7 @@ const WITHOUT_POOLS = ['entries/report.js', 'entries/simulated.js', 'cli/main.js
 const AS_THEY_ARE = ['entries/driver.js']
 /** Further imports of entry points, against files with few modules. */
 const MORE: Readonly<Record<string, readonly string[]>> = {
-  'cli/program.js': ['entries/live.js'],
+  'cli/program.js': ['entries/live.js', 'core/keeper/state/generation.js'],
   'cli/keep/run-keeper.js': ['core/keeper/client.js'],
 }
 /** Modules that are imported later, by code that has what the main entry point has. */

@@ -10,6 +10,7 @@ import { after, before, describe, test } from 'node:test'
 import * as errors from '../src/core/base/errors.js'
 import { CLASSES, classOf, UNIT_BYTES } from '../src/core/heap/size-classes.js'
 import { parsePoolOptions } from '../src/core/pool/caching/options.js'
+import { CommunicatorError } from '../src/entries/nccl.js'
 import { SimulatedDriver } from '../src/entries/simulated.js'
 import { MiB, openDevice } from '../src/index.js'
 import type { DeviceReport } from '../src/recordings/report/device-text.js'
@@ -164,6 +165,7 @@ describe('programs', () => {
     'docs/in-kernel.md 0': /^Float32Array\(3\) \[ 11, 22, 33 \]\n$/,
     'docs/in-kernel.md 1': /^112\n$/,
     'docs/keep.md 0': /^true Float32Array\(3\) \[ 1, 2, 3 \]\n$/,
+    'docs/nccl.md 0': /^rank 0: 3 3\nrank 1: 3 3\n$/,
     'docs/pools.md 0': new RegExp(`^${400 * MiB} null\n$`),
     'docs/recordings.md 0': /^8 MiB reserved, 0 requests failed\n$/,
     'docs/report.md 0': /^<!doctype html>\n$/,
@@ -325,7 +327,7 @@ describe('tables', () => {
   })
 
   test('list every error', () => {
-    const ours = Object.keys(errors)
+    const ours = [...Object.keys(errors), CommunicatorError.name]
     const listed = [...new Set(rows('docs/errors.md', 'Codes').flatMap(row => names(row[1])))]
     assert.deepEqual(listed.sort(), [...ours, 'TypeError', 'RangeError'].sort())
   })

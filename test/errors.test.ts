@@ -5,6 +5,7 @@ import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { describe, it } from 'node:test'
 import { packageFile } from '../src/core/base/package-files.js'
+import { Communicator, uniqueId } from '../src/entries/nccl.js'
 import { openNvtx } from '../src/entries/profiling.js'
 import { SimulatedDriver } from '../src/entries/simulated.js'
 import { readRecording, SlowReplayError } from '../src/entries/trace.js'
@@ -192,6 +193,12 @@ const CASES: Readonly<Record<ErrorCode, Case>> = {
     fails: () => {
       throw new SlowReplayError('slow')
     },
+  },
+  ERR_COMMUNICATOR: {
+    name: 'CommunicatorError',
+    message:
+      /^Communicator\.join failed: ncclInProgress \(7\).*the other ranks of 2 have not made this call within 1 ms/,
+    fails: device => Communicator.join(device, { id: uniqueId(device), rank: 0, ranks: 2, timeoutMs: 1 }),
   },
   ERR_INVALID_ARG_TYPE: {
     name: 'TypeError',

@@ -4,7 +4,9 @@ import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readdirSync } from 'node:fs'
+import { type AddressInfo, createServer } from 'node:net'
 import { basename, join } from 'node:path'
+import { text } from 'node:stream/consumers'
 import { after, describe, test } from 'node:test'
 import { parse } from 'yaml'
 import { blocks, ENV, node, ROOT, read, runAll } from './documents.fixture.js'
@@ -38,6 +40,42 @@ describe('examples', () => {
     const said = node('--test', '--test-reporter=spec', built('cache.test.ts'))
     const passed = [...said.matchAll(/^ +(✔ .*) \([\d.]+ms\)$/gm)].map(([, title]) => `${title}\n`)
     assert.equal(passed.join(''), recipeOf('cache.test.ts')?.output)
+  })
+})
+
+describe('data-parallel training', { timeout: 60_000 }, () => {
+  const start = (...args: string[]) => {
+    const child = spawn(process.execPath, [built('data-parallel.ts'), ...args], { env: ENV })
+    const status = once(child, 'close').then(([code]) => code)
+    return Promise.all([text(child.stdout), text(child.stderr), status])
+  }
+
+  test('runs on several hosts: rank 0 gives its id to the others, which may come first', async () => {
+    const server = createServer().listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    const { port } = server.address() as AddressInfo
+    server.close()
+    const ranks = [2, 1, 0].map(rank => start('--hosts', `127.0.0.1:${port}`, '--rank', `${rank}`, '--ranks', '3'))
+    for (const ended of await Promise.all(ranks)) {
+      assert.deepEqual(ended, ['world of 3: equal weights, and the loss has fallen\n', '', 0])
+    }
+  })
+
+  test('says what it takes, and refuses wrong input in one line', async () => {
+    const [help, warned, status] = await start('--help')
+    assert.match(help, /^usage: data-parallel .*--hosts HOST:PORT --rank R --ranks N/s)
+    assert.deepEqual([warned, status], ['', 0])
+    for (const words of [
+      '--gpus 2',
+      '--rank 0',
+      '--hosts a --rank 0 --ranks 2',
+      '--hosts a:1 --rank 2 --ranks 2',
+      'x',
+    ]) {
+      const [said, warning, status] = await start(...words.split(' '))
+      assert.match(warning, /^data-parallel: [^\n]+\n$/, words)
+      assert.deepEqual([said, status], ['', 2], words)
+    }
   })
 })
 

@@ -1,4 +1,8 @@
+import { describe } from '../core/base/bytes.js'
 import { beginAtProgram } from '../core/base/call-stack.js'
+
+/** A program may make such an error from anything. */
+const textOf = (value: unknown) => (typeof value === 'string' ? value : describe(value))
 
 /** NCCL has refused a call, a rank is gone, or the ranks did not come in time. No memory is lost by it. */
 export class CommunicatorError extends Error {
@@ -16,7 +20,8 @@ export class CommunicatorError extends Error {
     readonly last: string,
     remedy: string,
   ) {
-    super(`${call} failed: ${resultName} (${result})${last === '' ? '' : `: ${last}`}; ${remedy}`)
+    const warning = last === '' ? '' : `: ${textOf(last)}`
+    super(`${textOf(call)} failed: ${textOf(resultName)} (${describe(result)})${warning}; ${textOf(remedy)}`)
     beginAtProgram(this)
   }
 }

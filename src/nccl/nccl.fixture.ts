@@ -51,7 +51,7 @@ export function newId(nccl: Nccl): Uint8Array {
   return id
 }
 
-/** What ncclCommGetAsyncError tells. */
+/** The state by ncclCommGetAsyncError. */
 export function stateOf(nccl: Nccl, comm: number): number {
   const state = new Cell()
   assert.equal(nccl.ncclCommGetAsyncError(comm, state), NCCL_RESULT.ncclSuccess)

@@ -246,7 +246,7 @@ function messageSuite(machine: () => NcclMachine): void {
   describe('messages', () => {
     const world = sharedWorld(machine)
 
-    it('go from each rank to the other one', async () => {
+    it('go in either direction', async () => {
       for (const [from, to] of [
         [0, 1],
         [1, 0],
@@ -524,7 +524,7 @@ function refusalSuite(machine: () => NcclMachine): void {
       for (const rank of [-1, 2]) assert.equal(await refusal(2, rank, newId(machine().nccl)), ncclInvalidArgument)
     })
 
-    it('bytes that are no id', async () => {
+    it('an id that was never made', async () => {
       const result = await refusal(1, 0, new Uint8Array(128).fill(7))
       const possible = [ncclSystemError, 3, ncclInvalidArgument, ncclInvalidUsage, ncclRemoteError]
       assert.ok(possible.includes(result as never), `${result}`)

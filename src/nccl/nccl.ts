@@ -2,8 +2,8 @@
 // native-nccl.ts implements it over libnccl, and simulated/ without a GPU; both pass nccl.suite.ts.
 //
 // Communicators are made non-blocking: a call that NCCL completes later returns ncclInProgress, and
-// ncclCommGetAsyncError tells when it has. Device pointers, handles and sizes are JS numbers, exact below 2^53. Calls act on the
-// current CUDA context of the thread.
+// ncclCommGetAsyncError tells when it has. Device pointers, handles and sizes are JS numbers, exact below 2^53.
+// Calls act on the current CUDA context of the thread.
 
 /** A pointer or number of 64 bits that NCCL writes, perhaps after its call has returned. The address stays. */
 export class Cell {

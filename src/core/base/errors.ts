@@ -42,6 +42,7 @@ export type ErrorCode =
   | 'ERR_COMPILE'
   | 'ERR_FORMAT'
   | 'ERR_SLOW_REPLAY'
+  | 'ERR_COMMUNICATOR'
   | 'ERR_INVALID_ARG_TYPE'
   | 'ERR_OUT_OF_RANGE'
 

@@ -1,6 +1,6 @@
-// The calls that one rank makes in a group, or one call alone, as work of its streams: first it gives what it sends,
-// then it takes the results, once all other ranks have given theirs. At the end it waits until its messages are
-// received. So nothing that a group writes is read by the same group, as NCCL runs its calls at the same time.
+// The calls of one rank in a group, or a single call, as work of its streams. The rank first gives its data. It takes
+// the results once all other ranks have given theirs, and then waits until its messages are received. NCCL runs the
+// calls of a group at the same time, so here each group reads all its input before it writes.
 
 import type { Collective, MemoryRange } from './collectives.js'
 import type { SimulatedRank } from './rank.js'
@@ -17,7 +17,7 @@ export interface Message {
 
 /** One run of a batch: the numbers of its parts in the world. A captured batch runs at each launch of its graph. */
 interface Run {
-  /** of the collectives together; -1 if there are none */
+  /** of the collectives together; -1 without collectives */
   readonly batch: number
   readonly sends: readonly { readonly peer: number; readonly number: number }[]
   readonly receives: readonly { readonly message: Message; readonly number: number }[]

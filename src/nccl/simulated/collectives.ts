@@ -1,5 +1,5 @@
-// What each collective does: which memory a rank sends, what comes to it, and the words that must be the same on all
-// ranks. Sizes of arguments are in elements; everything here is in bytes.
+// The collectives: the memory that a rank sends and receives, the result, and the words that must be the same on all
+// ranks. Arguments count elements; ranges count bytes.
 
 import { NCCL_TYPES, type NcclOp, type NcclType } from '../constants.js'
 import { reduce } from './arithmetic.js'
@@ -12,15 +12,15 @@ export interface MemoryRange {
 
 /** A collective of one rank. */
 export interface Collective {
-  /** the call with what must be the same on all ranks, for people */
+  /** the call with its arguments that must be the same on all ranks, for people */
   readonly text: string
-  /** what this rank sends; null for nothing */
+  /** the memory that this rank sends; null for nothing */
   readonly sends: MemoryRange | null
   /** where the result goes; null for nowhere */
   readonly receives: MemoryRange | null
   /** addresses that have one offset on all ranks if they lie in a window */
   readonly symmetric: readonly number[]
-  /** the result, from what each rank sent */
+  /** the result, from the data of each rank */
   readonly combine: (sent: readonly Uint8Array[]) => Uint8Array
 }
 

@@ -1,4 +1,4 @@
-// The folders of worlds, for tests of what stays behind.
+// The folders of worlds, for tests that find leftovers.
 
 import { readdirSync, readFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -63,12 +63,13 @@ export class SimulatedGroup {
 
   /** Submits the work, or lets a thread of NCCL do it, which may connect the ranks first. */
   private submit(batches: readonly Batch[], isConnecting: boolean): void {
-    for (const batch of batches) batch.announce()
+    const live = () => batches.filter(({ rank }) => !rank.isAborted)
+    for (const batch of live()) batch.announce()
     let isSubmitted = false
     const submit = () => {
       if (isSubmitted) return
       isSubmitted = true
-      for (const batch of batches) if (!batch.rank.isAborted) batch.submit()
+      for (const batch of live()) batch.submit()
     }
     if (!isConnecting && !batches.some(({ rank }) => rank.hasLaunchThread)) submit()
     else for (const { rank } of batches) rank.submitLater(submit, isConnecting)

@@ -18,7 +18,7 @@ export type Leaving = '' | 'destroyed' | 'aborted'
 
 const LEFT = 'left: '
 
-/** The journal of one rank, as far as it was read. */
+/** The journal of one rank, up to the last `refresh`. */
 export class Journal {
   member: Member | null = null
   readonly calls: string[] = []

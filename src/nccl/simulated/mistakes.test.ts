@@ -21,7 +21,7 @@ async function openWindows({ nccl, world }: SimulatedWorld, bytes = BYTES, mappi
   return ptrs
 }
 
-/** Each mistake, and a part of what it says. */
+/** Each mistake, and a part of its message. */
 const MISTAKES: readonly [string, RegExp, (opened: SimulatedWorld) => unknown, number?][] = [
   [
     'a use of registered memory that was unmapped',

@@ -64,8 +64,8 @@ export class NcclSteps {
   }
 
   /**
-   * Makes a call: the version must have it, and no mistake came before. `onFault` says what a rule of `failCall` does to
-   * the call; by default it refuses the call.
+   * Makes a call: the version must have it, and no mistake came before. A rule of `failCall` refuses the call, or calls
+   * `onFault`.
    */
   protected call(name: NcclCall, work: () => number | undefined, onFault?: (result: number) => number): number {
     this.mistakes.check()

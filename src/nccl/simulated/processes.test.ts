@@ -57,7 +57,7 @@ for (const kind of ['inProcess', 'inThread'] as const) {
       await Promise.all([first.call('close'), second.call('close')])
     })
 
-    it('that call different things are told so', async () => {
+    it('that make different calls get an error', async () => {
       const [first, second] = await join(kind)
       await first.call('allReduce', 1)
       await assert.rejects(second.call('allReduce', 2), {

@@ -30,7 +30,7 @@ export function isRunning({ pid, start }: ProcessMark): boolean {
   }
 }
 
-/** The start time of a process that runs; null if there is none, or if the system does not tell. */
+/** The start time of a process; null if it has ended, or if the system does not tell. */
 function startOf(pid: number): string | null {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'latin1')

@@ -1,4 +1,4 @@
-// Memory that a rank has registered, plain or as windows. What NCCL takes differs by version:
+// Memory that a rank has registered, plain or as windows. Versions of NCCL differ:
 //
 // | NCCL         | memory of several mappings, registered | as a window                                      |
 // | ------------ | -------------------------------------- | ------------------------------------------------ |

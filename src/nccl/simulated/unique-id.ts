@@ -30,7 +30,7 @@ export function makeUniqueId(id: Uint8Array): void {
   id.set(new TextEncoder().encode(MAGIC + basename(folder)))
 }
 
-/** The folder that an id names, which may be gone; null for bytes that are no id. */
+/** The folder that an id names, which may be gone; null for any other bytes. */
 export function folderOf(id: Uint8Array): string | null {
   const [text] = new TextDecoder().decode(id.subarray(0, UNIQUE_ID_BYTES)).split('\0')
   const isId = text.startsWith(MAGIC + PREFIX) && /^[\w-]+$/.test(text.slice(MAGIC.length))

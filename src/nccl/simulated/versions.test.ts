@@ -1,4 +1,4 @@
-// What each version of NCCL does with memory of several mappings and with windows, and when its calls complete.
+// Differences between versions of NCCL: memory of several mappings, windows, and calls that complete later.
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'

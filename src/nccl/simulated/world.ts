@@ -1,7 +1,7 @@
 // The folder of a world of ranks, as one rank sees it. Its files are
 // - `maker`: the process that made the id.
 // - `rank-R`: the journal of a rank.
-// - `batch-N-R`: what rank R gives to the N-th batch of collectives.
+// - `batch-N-R`: the data of rank R for the N-th batch of collectives.
 // - `message-F-T-N`: the N-th message from rank F to rank T, until T has received it.
 //
 // A file appears whole, by renaming. A rank removes its file of a batch once all ranks have come to the next batch.
@@ -13,7 +13,7 @@ import { Journal, type Leaving, type Member } from './journal.js'
 import { isRunning } from './processes.js'
 import { isMakerRunning } from './unique-id.js'
 
-/** What a rank gives: words for each part, which other ranks compare, and the bytes of each part. */
+/** Data of a rank: the bytes of each part, and words for it that other ranks compare. */
 export interface Packet {
   readonly texts: readonly string[]
   readonly parts: readonly Uint8Array[]
@@ -46,7 +46,7 @@ export class World {
     return this.journals.every(journal => journal.member !== null || journal.refresh().member !== null)
   }
 
-  /** A rank that has been aborted, or whose process has ended, with what happened; null if there is none. */
+  /** Names a rank that was aborted, or whose process has ended; null while all are well. */
   lost(): string | null {
     for (const [rank, journal] of this.journals.entries()) {
       const { left, member } = journal.refresh()
@@ -95,6 +95,7 @@ export class World {
 
   /** Leaves, and removes the folder if no other rank takes part any more. */
   leave(how: Leaving): void {
+    if (!fs.existsSync(this.folder)) return
     this.own.appendEnd(how)
     const hasOthers = this.journals.some(journal => {
       const { left, member } = journal.refresh()

@@ -66,13 +66,13 @@ export {
   refusePool as ArenaPool,
   refusePool as ArenaQueue,
   refusePool as BlockPool,
+  refusePool as checkRegistrable,
   refusePool as DebugPool,
   refusePool as GrowableBuffer,
   refusePool as HostPool,
   refusePool as ImportedPool,
   refusePool as RegistrableSegments,
   refusePool as Shelf,
-  refusePool as checkRegistrable,
   refusePool as sleeperOf,
   refusePool as sourceOf,
 }
@@ -85,3 +85,14 @@ export { refuseCompiling as Module }
 
 /** A device has one from its start. */
 export class Compiler {}
+
+/** A simulated device has one from its start. */
+export class Modules {
+  removeOf(): void {}
+}
+
+/** No work of a page waits for another process. */
+export class Gate {}
+
+/** A page plays no library of NVIDIA. */
+export class LibraryDevice {}
