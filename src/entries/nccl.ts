@@ -1,9 +1,9 @@
 // cuda-mempool/nccl: collectives between GPUs by NCCL, with memory of pools.
 
-export type { CollectiveMemory } from '../nccl/collective-memory.js'
 export { Communicator, type CommunicatorStats, uniqueId } from '../nccl/communicator.js'
 export { CommunicatorError } from '../nccl/communicator-error.js'
 export type {
+  CollectiveMemory,
   CollectiveOptions,
   CommunicatorOptions,
   JoinOptions,

@@ -6,7 +6,7 @@ import type { Capture } from '../core/order/capture.js'
 import { DeviceArray } from '../core/pool/array.js'
 import { CachingPool } from '../core/pool/caching/caching-pool.js'
 import { GrowableBuffer } from '../core/pool/mapped/growable-buffer.js'
-import type { CollectiveMemory } from './collective-memory.js'
+import type { CollectiveMemory } from './communicator-options.js'
 import { type Follower, follow, type ObservablePool } from './registrations.js'
 
 /** What keeps a pool awake needs not know its segments. */

@@ -10,11 +10,8 @@ import { checkStreamOf, type Stream } from '../core/order/stream.js'
 import { DeviceArray } from '../core/pool/array.js'
 import { DeviceBuffer } from '../core/pool/buffer.js'
 import { keepAwake } from './captured-memory.js'
-import { type CollectiveOptions, typeOf } from './communicator-options.js'
+import { type CollectiveMemory, type CollectiveOptions, typeOf } from './communicator-options.js'
 import type { NcclType } from './constants.js'
-
-/** Memory that a collective reads or writes. */
-export type CollectiveMemory = DeviceBuffer | DeviceArray
 
 /** The element types of NCCL by the class of a typed array. Arrays of 16-bit integers also hold small floats. */
 const TYPE_OF_ARRAY: Readonly<Record<string, NcclType | undefined>> = {

@@ -3,8 +3,9 @@
 
 import { PoolError } from '../core/base/errors.js'
 import type { Device } from '../core/device/device.js'
-import { type CollectiveMemory, type MemoryUse, type Plan, planCollective } from './collective-memory.js'
+import { type MemoryUse, type Plan, planCollective } from './collective-memory.js'
 import {
+  type CollectiveMemory,
   type CollectiveOptions,
   checkCollectiveNames,
   checkRank,

@@ -7,7 +7,12 @@ import { checkOptionNames } from '../core/base/option-names.js'
 import { isUint8Array } from '../core/base/typed-arrays.js'
 import type { Stream } from '../core/order/stream.js'
 import { signalOf, type WaitOptions } from '../core/order/wait-options.js'
+import type { DeviceArray } from '../core/pool/array.js'
+import type { DeviceBuffer } from '../core/pool/buffer.js'
 import { NCCL_OPS, NCCL_TYPES, type NcclOp, type NcclType, UNIQUE_ID_BYTES } from './constants.js'
+
+/** Memory that a collective reads or writes. */
+export type CollectiveMemory = DeviceBuffer | DeviceArray
 
 /** How long a communicator waits for the other ranks unless the program says otherwise. */
 const TIMEOUT_MS = 60_000

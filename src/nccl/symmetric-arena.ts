@@ -10,11 +10,17 @@ import { MOST_ALIGNMENT_BYTES } from '../core/pool/backing/backing.js'
 import type { DeviceBuffer } from '../core/pool/buffer.js'
 import { checkAlignment } from '../core/pool/caching/alignment.js'
 import { type AllocateOptions, isOptions } from '../core/pool/long-form.js'
-import type { Communicator } from './communicator.js'
+import type { Collectives } from './collectives.js'
 import { WINDOW_SYMMETRIC } from './constants.js'
 import type { JoinedRank } from './joined-rank.js'
 import type { MeetingPlace } from './meeting.js'
 import { Cell } from './nccl.js'
+
+/** The communicator of an arena. */
+interface Owner extends Pick<Collectives, 'device' | 'ranks' | 'allGather'> {
+  finished(): Promise<void>
+  keepArena(arena: SymmetricArena): void
+}
 
 /** The least alignment of a buffer in a window, which NCCL 2.30 asks for in memory of several mappings. */
 const ALIGNMENT = 4096
@@ -26,7 +32,7 @@ export class SymmetricArena extends ArenaPool {
 
   /** Use `communicator.createSymmetricArena()`. */
   constructor(
-    private readonly communicator: Communicator,
+    private readonly communicator: Owner,
     bytes: number,
     private readonly debug: boolean,
   ) {
@@ -40,7 +46,7 @@ export class SymmetricArena extends ArenaPool {
    * @internal
    */
   static async create(
-    communicator: Communicator,
+    communicator: Owner,
     joined: JoinedRank,
     meeting: MeetingPlace,
     bytes: number,

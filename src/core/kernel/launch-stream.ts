@@ -30,7 +30,8 @@ export function launchStream(defaultStream: Stream, values: readonly Value[], ca
     else if (other !== stream) hasSeveral = true
   }
   if (stream === undefined) stream = defaultStream
-  else if (hasSeveral || stream.clocks !== defaultStream.clocks || stream.closed) stream = lastOf(values, defaultStream, call)
+  else if (hasSeveral || stream.clocks !== defaultStream.clocks || stream.closed)
+    stream = lastOf(values, defaultStream, call)
   if (defaultStream.clocks.captures.size > 0 && stream.capture === null) {
     throw new PoolError(
       `${call}: a stream is being captured, and ${streamName(stream.handle)}, where this would run, is not; pass stream`,
