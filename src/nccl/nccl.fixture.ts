@@ -156,12 +156,11 @@ export class WorldOfTest {
     return world
   }
 
-  /** The same without waiting. `deviceOf` and `numberOf` say what each rank gives. */
+  /** The same without waiting. `deviceOf` has the device of each rank. */
   static begin(
     { driver, nccl }: NcclMachine,
     count = 2,
     deviceOf: (rank: number) => number = rank => rank,
-    numberOf: (rank: number) => number = rank => rank,
   ): WorldOfTest {
     const id = newId(nccl)
     assert.equal(nccl.ncclGroupStart(), NCCL_RESULT.ncclSuccess)
@@ -170,7 +169,7 @@ export class WorldOfTest {
       const context = driver.cuDevicePrimaryCtxRetain(device)
       driver.cuCtxSetCurrent(context)
       const comm = new Cell()
-      nccl.ncclCommInitRankConfig(comm, count, id, numberOf(rank))
+      nccl.ncclCommInitRankConfig(comm, count, id, rank)
       return new RankOfTest(driver, device, context, driver.cuStreamCreate(CU_STREAM_NON_BLOCKING), comm.value)
     })
     nccl.ncclGroupEnd()

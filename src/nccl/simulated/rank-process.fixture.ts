@@ -92,10 +92,6 @@ export class RankElsewhere {
     return new RankElsewhere(worker, question => worker.postMessage(question))
   }
 
-  get pid(): number {
-    return (this.other as ChildProcess).pid!
-  }
-
   async call<Name extends keyof Deeds>(
     name: Name,
     ...args: Parameters<Deeds[Name]>
