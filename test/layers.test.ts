@@ -57,6 +57,7 @@ const KNOW_A_DRIVER: Readonly<Record<string, string>> = {
   'core/device/open.ts': 'opens devices',
   'core/device/warm-up.ts': 'runs pools on a library without a device',
   'entries/simulated.ts': 'exports the simulated GPU',
+  'nccl/nccl-for.ts': 'chooses between NCCL and its simulation',
   'nccl/simulated/rank-device.ts': 'plays NCCL on simulated devices',
   'recordings/trace/replay-devices.ts': 'opens a simulated device of the size that a replay needs',
   'recordings/trace/replay-device.ts': 'asks a device which kind it is',

@@ -9,7 +9,7 @@ import { GrowableBuffer } from '../core/pool/mapped/growable-buffer.js'
 import type { CollectiveMemory } from './communicator-options.js'
 import { type Follower, follow, type ObservablePool } from './registrations.js'
 
-/** What keeps a pool awake needs not know its segments. */
+/** Keeping a pool awake needs no knowledge of its segments. */
 const NOBODY: Follower = { add: () => {}, remove: () => {}, clear: () => {} }
 
 const awake = new WeakMap<Capture, Set<ObservablePool>>()

@@ -27,7 +27,7 @@ const TYPE_OF_ARRAY: Readonly<Record<string, NcclType | undefined>> = {
   Float64Array: 'float64',
 }
 
-/** What a collective does with memory of one rank. */
+/** Memory of one rank in a collective. */
 export interface MemoryUse {
   /** the name of the argument */
   readonly argument: 'send' | 'receive'
@@ -36,7 +36,7 @@ export interface MemoryUse {
   readonly shares: number
 }
 
-/** A checked collective: what NCCL is told. */
+/** A checked collective, as NCCL gets it. */
 export interface Plan {
   /** addresses, in the order of the uses */
   readonly addresses: readonly number[]

@@ -1,5 +1,5 @@
-// The collectives of a communicator. Each is checked, and then a call of NCCL on a stream. Source of their meaning: NCCL's
-// user guide, chapter on collective operations.
+// The collectives of a communicator. Each is checked, and then a call of NCCL on a stream. Source of their meaning:
+// NCCL's user guide, chapter on collective operations.
 
 import { PoolError } from '../core/base/errors.js'
 import type { Device } from '../core/device/device.js'
@@ -101,8 +101,8 @@ export abstract class Collectives {
   }
 
   /**
-   * Sends each rank another part of `send`; `receive` gets a part from each, in the order of the ranks. Throws PoolError
-   * before NCCL 2.28; a group of `send` and `receive` does the same there.
+   * Sends each rank another part of `send`; `receive` gets a part from each, in the order of the ranks. Before NCCL
+   * 2.28 it throws PoolError: use a group of `send` and `receive` there.
    */
   allToAll(send: CollectiveMemory, receive: CollectiveMemory, options: CollectiveOptions = {}): void {
     checkCollectiveNames('allToAll', options)

@@ -1,5 +1,5 @@
-// Every call of NCCL fails in turn, and every call of the driver. A failure is one typed error. Contents of other memory
-// stay, nothing stays registered, and after an abort the devices have all of their memory back.
+// Every call of NCCL fails in turn, and every call of the driver. A failure is one typed error. Contents of other
+// memory stay, nothing stays registered, and after an abort the devices have all of their memory back.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'

@@ -16,7 +16,7 @@ export type CollectiveMemory = DeviceBuffer | DeviceArray
 
 /** How long a communicator waits for the other ranks unless the program says otherwise. */
 const TIMEOUT_MS = 60_000
-/** What a timer of Node takes. */
+/** The limit of Node's timers. */
 const MOST_TIMEOUT_MS = 2 ** 31 - 1
 
 /** Options of all ways to make a communicator. */
@@ -27,7 +27,7 @@ export interface CommunicatorOptions extends WaitOptions {
 
 /** Options of `Communicator.join`. */
 export interface JoinOptions extends CommunicatorOptions {
-  /** what `uniqueId` of one rank has returned; all ranks pass the same */
+  /** the result of `uniqueId` on one rank; all ranks pass the same */
   readonly id: Uint8Array
   /** the number of this rank, from 0; each rank has another */
   readonly rank: number
@@ -41,7 +41,7 @@ export interface CollectiveOptions {
   readonly stream?: Stream | undefined
   /** type of the elements (that of the arrays); needed for buffers, and for float16 and bfloat16 in a Uint16Array */
   readonly type?: NcclType | undefined
-  /** elements that each rank gives, or in `reduceScatter` gets (as many as the memory has) */
+  /** elements that each rank gives, or in `reduceScatter` gets (all that the memory has) */
   readonly count?: number | undefined
 }
 
@@ -51,13 +51,13 @@ export interface ReduceOptions extends CollectiveOptions {
   readonly op?: NcclOp | undefined
 }
 
-/** Options of `broadcast`: which rank gives the elements. */
+/** Options of `broadcast`. */
 export interface RootOptions extends CollectiveOptions {
   /** the rank that has the elements */
   readonly root: number
 }
 
-/** Options of `reduce`: which rank gets the result. */
+/** Options of `reduce`. */
 export interface ReduceToOptions extends ReduceOptions {
   /** the rank that gets the result */
   readonly root: number
@@ -77,7 +77,7 @@ export interface ReceiveOptions extends CollectiveOptions {
 
 /** Options of `createSymmetricArena`. */
 export interface SymmetricArenaOptions {
-  /** memory of each rank, the same on all; rounded up to what the device gives at a time */
+  /** memory of each rank, the same on all; rounded up to whole granules of the device */
   readonly bytes: ByteSize
   /** whether `compareOffsets()` asks the other ranks; without it that call does nothing (false) */
   readonly debug?: boolean

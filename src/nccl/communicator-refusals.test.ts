@@ -242,7 +242,7 @@ describe('a communicator refuses', () => {
     shared.close()
   })
 
-  it('what the version of NCCL lacks', async () => {
+  it('functions that the version of NCCL lacks', async () => {
     const { world, comm, array } = await alone(21900)
     using _world = world
     const lacks = { code: 'ERR_NOT_SUPPORTED', message: /NCCL 2\.\d+\.\d+ or later is needed, and this is 2.19.0/ }

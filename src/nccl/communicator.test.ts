@@ -279,7 +279,7 @@ describe('Communicator.group', () => {
     assert.deepEqual(await elements(memory), [[2], [2]])
   })
 
-  it('may lie in another one, and is refused around calls that wait', async () => {
+  it('may lie in another group, and is refused around calls that wait', async () => {
     using world = await TestWorld.join()
     const memory = numbers(world, () => Float32Array.of(1))
     world.all((comm, rank) => Communicator.group(() => comm.allReduce(memory[rank], memory[rank])))

@@ -1,9 +1,9 @@
 // Communicators: ranks of NCCL that combine and move memory of several GPUs, in one process or in many, on one host or
 // on several. Source of the rules: NCCL's user guide, chapters on groups, registration and fault tolerance.
 //
-// Communicators are non-blocking: NCCL connects the ranks in threads of its own, and Node goes on. A collective whose
-// connections are not made yet is the exception: NCCL submits its kernel later, so that the stream's order would be
-// lost. The call blocks then, at most `timeoutMs`, the first time that a collective of its kind is made.
+// Joins and closes let Node go on, and so do calls in which all ranks wait for each other (meeting.ts). A collective
+// only submits work: the join has connected the ranks for it. NCCL connects sends and receives later, so that the first
+// message between two ranks blocks Node until both have begun it.
 
 import { OutOfRangeError, WrongTypeError } from '../core/base/argument-errors.js'
 import { describe } from '../core/base/bytes.js'
@@ -46,7 +46,7 @@ export interface CommunicatorStats {
   readonly version: string
   /** collectives, sends and receives so far, captured ones among them */
   readonly collectives: number
-  /** segments of pools that NCCL has registered; all ranks register, or none does */
+  /** segments of pools that NCCL has registered */
   readonly registeredSegments: number
   /** their bytes */
   readonly registeredBytes: number
@@ -59,7 +59,8 @@ export interface CommunicatorStats {
 /**
  * 128 bytes that name a new world of ranks, for `Communicator.join` on each of them. One rank makes it, and sends it to
  * the others over any channel of the program. It holds an address of this process, which must live until all ranks have
- * joined, and it is a secret. Throws NoLibraryError without NCCL 2.19 or later, and TypeError for anything but a device.
+ * joined, and it is a secret. Throws NoLibraryError without NCCL 2.19 or later, and TypeError for anything but a
+ * device.
  */
 export function uniqueId(device: Device): Uint8Array {
   const { nccl } = openNccl('uniqueId', device)
@@ -108,8 +109,8 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
 
   /**
    * Joins a world of ranks. Resolves when all have come; Node goes on until then. Rejects with CommunicatorError when
-   * they have not come within `timeoutMs`, or when NCCL refuses, such as for a second rank with the same number, and with
-   * the reason of `signal` when it is aborted. Rejects with NoLibraryError without NCCL 2.19 or later.
+   * they have not come within `timeoutMs`, or when NCCL refuses, such as for a second rank with the same number, and
+   * with the reason of `signal` when it is aborted. Rejects with NoLibraryError without NCCL 2.19 or later.
    */
   static async join(device: Device, options: JoinOptions): Promise<Communicator> {
     const call = 'Communicator.join'
@@ -201,8 +202,8 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
   }
 
   /**
-   * Ends `register`: the pool's memory stays, and NCCL copies it through memory of its own again. Work that uses it must
-   * be complete. Does nothing for a pool that is not registered.
+   * Ends `register`: the pool's memory stays, and NCCL copies it through memory of its own again. Work that uses it
+   * must be complete. Does nothing for a pool that is not registered.
    */
   deregister(pool: RegistrablePool): void {
     this.registrations.get(pool)?.stop()
@@ -210,10 +211,10 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
   }
 
   /**
-   * An arena in memory that NCCL knows as one window, the fastest for small collectives. All ranks make it together, with
-   * the same bytes, and allocate the same sizes in the same order, so that offsets agree. Close it before the communicator, on
-   * all ranks. Rejects with PoolError before NCCL 2.27, or where the device has no windows, and with CommunicatorError
-   * when a rank does not come.
+   * An arena in memory that NCCL knows as one window, the fastest for small collectives. All ranks make it together,
+   * with the same bytes, and allocate the same sizes in the same order, so that offsets agree. Close it before the
+   * communicator, on all ranks. Rejects with PoolError before NCCL 2.27, or where the device has no windows, and with
+   * CommunicatorError when a rank does not come.
    */
   async createSymmetricArena(options: SymmetricArenaOptions): Promise<SymmetricArena> {
     const call = 'createSymmetricArena'
@@ -242,8 +243,9 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
   }
 
   /**
-   * Resolves when the work of all collectives so far is complete; Node goes on until then. Rejects with CommunicatorError
-   * when NCCL notices that a rank is gone, or after `timeoutMs`: a stream alone would never tell. `abort` is left then.
+   * Resolves when the work of all collectives so far is complete; Node goes on until then. Rejects with
+   * CommunicatorError when NCCL notices that a rank is gone, or after `timeoutMs`: a stream alone would never tell.
+   * `abort` is left then.
    */
   async finished(options: CommunicatorOptions = {}): Promise<void> {
     const wait = waitOf('finished', { timeoutMs: this.timeoutMs, ...options })
@@ -272,8 +274,9 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
   }
 
   /**
-   * Waits for the work of all collectives, deregisters memory, closes symmetric arenas and leaves the world; Node goes on
-   * meanwhile. All ranks call it. Rejects with CommunicatorError if a rank is gone, or after `timeoutMs`: call `abort` then.
+   * Waits for the work of all collectives, deregisters memory, closes symmetric arenas and leaves the world; Node goes
+   * on meanwhile. All ranks call it. Rejects with CommunicatorError if a rank is gone, or after `timeoutMs`: call
+   * `abort` then.
    */
   async close(): Promise<void> {
     if (this.closed) return

@@ -45,7 +45,7 @@ export const SUSPEND_MEMORY = 1
 /** ncclCommMemStat_t: all device memory that the communicator holds */
 export const STAT_TOTAL = 3
 
-/** The least version of NCCL that is used; the one with ncclCommRegister. */
+/** The least version of NCCL that is used; ncclCommRegister came with it. */
 export const LEAST_VERSION = 21900
 
 /** The least version that has a function; other functions are in all versions from LEAST_VERSION on. */

@@ -48,7 +48,7 @@ export class JoinedRank {
     return this.failure === null && !this.isAborted
   }
 
-  /** What NCCL says of the rank: an ncclResult_t. */
+  /** The state of the rank by NCCL: an ncclResult_t. */
   ask(): number {
     const result = this.nccl.ncclCommGetAsyncError(this.handle, this.state)
     return result === NCCL_RESULT.ncclSuccess ? this.state.value : result

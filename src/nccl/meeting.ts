@@ -1,6 +1,6 @@
-// Calls in which NCCL waits for all ranks, such as that of a window. NCCL would block Node meanwhile, for ever if a rank
-// is gone. So the ranks meet first, in an all-reduce of one byte that Node does not wait for. Then the ranks of this
-// thread make the call in one group, which takes milliseconds.
+// Calls in which NCCL waits for all ranks, such as that of a window. NCCL would block Node meanwhile, for ever if a
+// rank is gone. So the ranks meet first, in an all-reduce of one byte that Node does not wait for. Then the ranks of
+// this thread make the call in one group, which takes milliseconds.
 
 import type { Device } from '../core/device/device.js'
 import { untilDone } from '../core/order/polling.js'
@@ -12,7 +12,7 @@ import { ranksHere } from './communicators.js'
 import { NCCL_OPS, NCCL_RESULT, NCCL_TYPES } from './constants.js'
 import { type JoinedRank, MOST_POLL_MS, type Wait } from './joined-rank.js'
 
-/** What a rank contributes to a meeting. */
+/** The call of NCCL that a rank makes; returns an ncclResult_t. */
 type Work = () => number
 
 /** The ranks of this thread that make one call together. */

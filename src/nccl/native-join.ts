@@ -1,7 +1,7 @@
 // The join of a rank over libnccl. A non-blocking communicator lets Node go on until all ranks have come, but NCCL
 // starts a thread for each of its collectives (from 2.22 on), which costs more than a small collective. So its split is
-// what the rank gets: the split waits as the first one does, and makes a communicator whose collectives are submitted
-// at once. The first one leaves then. All ranks do the same.
+// what the rank gets: the split waits in the same way, and makes a communicator whose collectives are submitted
+// at once. The first one leaves then.
 
 import { NCCL_RESULT } from './constants.js'
 import { Cell } from './nccl.js'
@@ -21,7 +21,7 @@ type JoinFunctions = Pick<
   'ncclCommInitRankConfig' | 'ncclCommSplit' | 'ncclCommGetAsyncError' | 'ncclCommFinalize' | 'ncclCommDestroy'
 >
 
-/** What a join waits for. */
+/** The step that a join waits for. */
 type Phase = 'others' | 'split' | 'leave' | 'done'
 
 export class NativeJoin {

@@ -1,5 +1,5 @@
-// The contract of NCCL over libnccl and two GPUs, each a rank of this process. Fails without a GPU; is skipped with one,
-// and without libnccl.
+// The contract of NCCL over libnccl and two GPUs, each a rank of this process. Fails without a GPU; is skipped with
+// one, and without libnccl.
 
 import { describe } from 'node:test'
 import { NoLibraryError } from '../core/base/errors.js'

@@ -10,7 +10,7 @@ export class Cell {
   /** where NCCL writes */
   readonly words = new Uint32Array(2)
 
-  /** what NCCL has written, or 0 */
+  /** the value that NCCL has written, or 0 */
   get value(): number {
     return this.words[0] + this.words[1] * 2 ** 32
   }

@@ -1,17 +1,17 @@
 // Segments of pools that NCCL knows. A pool has one observer of its segments, so all communicators of this thread
-// share it. A segment is registered before a buffer lies on it, and deregistered before it goes back to the device. Both
-// are local to the rank, so that growth waits for no other rank.
+// share it. A segment is registered before a buffer lies on it, and deregistered before it goes back to the device.
+// Both are local to the rank, so that growth waits for no other rank.
 
 import type { PoolSegment, SegmentObserver } from '../core/pool/backing/segment-watch.js'
 import type { JoinedRank } from './joined-rank.js'
 import { Cell } from './nccl.js'
 
-/** What has segments that an observer can follow. */
+/** Has segments that an observer can follow. */
 export interface ObservablePool {
   observeSegments(observer: SegmentObserver): () => void
 }
 
-/** Hears of the segments of a pool: a registration, or what only keeps the pool from sleeping. */
+/** Hears of the segments of a pool: a registration, or a reason why the pool must not sleep. */
 export interface Follower {
   add(segment: PoolSegment): void
   remove(ptr: number): void
@@ -19,7 +19,7 @@ export interface Follower {
   clear(): void
 }
 
-/** The segments of one pool that one rank has registered. */
+/** The segments of a pool that a rank has registered. */
 export class Registration implements Follower {
   /** NCCL's handles, by address; 0 for a segment that waits for the end of a capture */
   readonly handles = new Map<number, number>()
@@ -59,7 +59,7 @@ export class Registration implements Follower {
     for (const ptr of [...this.handles.keys()]) this.remove(ptr)
   }
 
-  /** Registers what waited for the end of a capture. */
+  /** Registers the segments that waited for the end of a capture. */
   catchUp(): void {
     if (this.isCapturing()) return
     for (const [ptr, handle] of this.handles) {

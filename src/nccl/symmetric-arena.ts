@@ -41,8 +41,8 @@ export class SymmetricArena extends ArenaPool {
   }
 
   /**
-   * As `communicator.createSymmetricArena` does. After a failure the memory stays until the communicator is aborted, since
-   * NCCL may have it.
+   * As `communicator.createSymmetricArena` does. After a failure the memory stays until the communicator is aborted,
+   * since NCCL may have it.
    * @internal
    */
   static async create(
@@ -71,7 +71,7 @@ export class SymmetricArena extends ArenaPool {
       throw new PoolError(`${call}: NCCL has no windows between these devices; use register(pool)`, 'ERR_NOT_SUPPORTED')
     }
     const leaving = () => {
-      if (!joined.isWell) return // NCCL has forgotten it, or does so at the abort
+      if (!joined.isWell) return // NCCL forgets it at the abort
       const closed = nccl.ncclCommWindowDeregister(joined.handle, window.value)
       joined.settleNow('close', closed, timeoutMs)
     }

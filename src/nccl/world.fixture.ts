@@ -26,7 +26,7 @@ export class TestWorld implements Disposable {
     readonly devices: Device[],
   ) {}
 
-  /** Devices that nobody has joined yet. */
+  /** Devices without communicators. */
   static open({ version, timeoutMs: _, ...options }: WorldOptions = {}): TestWorld {
     const driver = new SimulatedDriver({ devices: 2, ...options })
     const nccl = openSimulatedNccl(driver, version === undefined ? {} : { version })

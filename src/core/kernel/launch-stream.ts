@@ -1,5 +1,5 @@
-// The stream of a launch, or of other work, that names none. CUDA's own answer, the default stream, is a race where the buffers have
-// another: they are written and freed in the order of theirs.
+// The stream of a launch, or of a collective, without the option `stream`. CUDA's own answer, the default stream, is a
+// race where the buffers have another: they are written and freed in the order of theirs.
 
 import { PoolError } from '../base/errors.js'
 import { streamName } from '../order/ordered-stream.js'
