@@ -356,22 +356,23 @@ function memorySuite(machine: () => NcclMachine): void {
     })
 
     it("of NCCL's own goes back while a communicator is suspended", async test => {
-      const { nccl, comms } = world()
+      const { nccl, ranks } = world()
       if (nccl.version < NCCL_SINCE.ncclCommSuspend) return test.skip('this version cannot suspend')
+      if (!nccl.simulated) return test.skip('two ranks of one thread would wait for each other')
       const bytes = () => {
         const value = new Cell()
-        assert.equal(nccl.ncclCommMemStats(comms[0], STAT_TOTAL, value), ncclSuccess)
+        assert.equal(nccl.ncclCommMemStats(ranks[0].comm, STAT_TOTAL, value), ncclSuccess)
         return value.value
       }
       const before = bytes()
       const together = async (call: (comm: number) => number) => {
-        for (const comm of comms) assert.ok([ncclSuccess, ncclInProgress].includes(call(comm) as never))
-        assert.deepEqual(await settled(nccl, comms), [ncclSuccess, ncclSuccess])
+        for (const { comm } of ranks) assert.ok([ncclSuccess, ncclInProgress].includes(call(comm) as never))
+        assert.deepEqual(await world().settle(), [ncclSuccess, ncclSuccess])
       }
       await together(comm => nccl.ncclCommSuspend(comm, SUSPEND_MEMORY))
       await together(comm => nccl.ncclCommResume(comm))
       assert.ok(bytes() <= before)
-      await reduced(world().ranks.map(rank => rank.allocate(64)))
+      await reduced(ranks.map(rank => rank.allocate(64)))
     })
   })
 }
@@ -387,10 +388,10 @@ function stateSuite(machine: () => NcclMachine): void {
         assert.ok([ncclSuccess, ncclInProgress].includes(nccl.ncclCommInitRankConfig(comm, 2, id, rank) as never))
         assert.notEqual(comm.value, 0, 'it is written at once')
         if (rank === 0) for (let i = 0; i < 3; i++) assert.equal(stateOf(nccl, comm.value), ncclInProgress)
-        return comm.value
+        return comm
       })
       assert.deepEqual(await settled(nccl, comms), [ncclSuccess, ncclSuccess])
-      for (const comm of comms) assert.equal(nccl.ncclCommAbort(comm), ncclSuccess)
+      for (const { value } of comms) assert.equal(nccl.ncclCommAbort(value), ncclSuccess)
       for (const rank of [0, 1]) driver.cuDevicePrimaryCtxRelease(driver.cuDeviceGet(rank))
     })
 
@@ -410,7 +411,13 @@ function stateSuite(machine: () => NcclMachine): void {
     })
 
     it('is aborted while work waits for a rank, whose memory stays whole', async () => {
-      const { nccl, ranks } = await WorldOfTest.join(machine())
+      const world = await WorldOfTest.join(machine())
+      const { nccl, ranks } = world
+      const targets = ranks.map(rank => rank.allocate(4))
+      await world.group(({ comm, stream }, number) => {
+        if (number === 0) nccl.ncclSend(targets[0], 1, F32, 1, comm, stream)
+        else nccl.ncclRecv(targets[1], 1, F32, 0, comm, stream)
+      })
       const ptr = ranks[0].place('float32', [1, 2, 3])
       const untouched = ranks[0].place('float32', [4, 5, 6])
       nccl.ncclSend(ptr, 3, F32, 1, ranks[0].enter().comm, ranks[0].stream)
@@ -444,11 +451,11 @@ function refusalSuite(machine: () => NcclMachine): void {
     const world = freshWorld(machine)
     afterEach(() => world().abort())
 
-    /** A refused collective: its result, and the communicator can only be aborted. */
+    /** A refused collective. If communicators do not block, this one can only be aborted. */
     const fails = async (expected: number, call: (rank: RankOfTest, ptr: number) => number) => {
       const [rank] = world().ranks
       assert.equal(call(rank, rank.place('float32', [1])), expected)
-      assert.equal(stateOf(world().nccl, rank.comm), expected)
+      assert.ok([expected, ncclSuccess].includes(stateOf(world().nccl, rank.comm) as never))
       assert.notEqual(world().nccl.ncclGetLastError(rank.comm), '')
     }
 
@@ -496,7 +503,7 @@ function refusalSuite(machine: () => NcclMachine): void {
       const comm = new Cell()
       let result = nccl.ncclCommInitRankConfig(comm, ranks, id, rank)
       if (result === ncclSuccess || result === ncclInProgress) {
-        const states = await settled(nccl, [comm.value])
+        const states = await settled(nccl, [comm])
         result = states[0]
         assert.equal(nccl.ncclCommAbort(comm.value), ncclSuccess)
       }
