@@ -58,10 +58,10 @@ export function stateOf(nccl: Nccl, comm: number): number {
   return state.value
 }
 
-/** Waits until no communicator is in progress; returns their states. */
-export async function settled(nccl: Nccl, comms: readonly number[]): Promise<number[]> {
+/** Waits until no communicator is in progress; returns their states. A join may write another communicator. */
+export async function settled(nccl: Nccl, comms: readonly Cell[]): Promise<number[]> {
   for (;;) {
-    const states = comms.map(comm => stateOf(nccl, comm))
+    const states = comms.map(({ value }) => stateOf(nccl, value))
     if (!states.includes(NCCL_RESULT.ncclInProgress)) return states
     await setTimeout(1)
   }
@@ -76,8 +76,13 @@ export class RankOfTest {
     readonly device: number,
     readonly context: number,
     readonly stream: number,
-    readonly comm: number,
+    /** its communicator */
+    readonly cell: Cell,
   ) {}
+
+  get comm(): number {
+    return this.cell.value
+  }
 
   /** Makes the context of the rank current. */
   enter(): this {
@@ -170,18 +175,17 @@ export class WorldOfTest {
       driver.cuCtxSetCurrent(context)
       const comm = new Cell()
       nccl.ncclCommInitRankConfig(comm, count, id, rank)
-      return new RankOfTest(driver, device, context, driver.cuStreamCreate(CU_STREAM_NON_BLOCKING), comm.value)
+      return new RankOfTest(driver, device, context, driver.cuStreamCreate(CU_STREAM_NON_BLOCKING), comm)
     })
     nccl.ncclGroupEnd()
     return new WorldOfTest(driver, nccl, ranks)
   }
 
-  get comms(): number[] {
-    return this.ranks.map(({ comm }) => comm)
-  }
-
   settle(): Promise<number[]> {
-    return settled(this.nccl, this.comms)
+    return settled(
+      this.nccl,
+      this.ranks.map(({ cell }) => cell),
+    )
   }
 
   /** Makes calls of all ranks in one group, and waits until NCCL has submitted them. */
@@ -200,7 +204,9 @@ export class WorldOfTest {
 
   /** Ends all communicators, and gives back all memory. */
   async close(): Promise<void> {
+    this.nccl.ncclGroupStart()
     for (const { comm } of this.ranks) this.nccl.ncclCommFinalize(comm)
+    this.nccl.ncclGroupEnd()
     assert.deepEqual(await this.settle(), Array(this.ranks.length).fill(NCCL_RESULT.ncclSuccess))
     for (const rank of this.ranks) {
       assert.equal(this.nccl.ncclCommDestroy(rank.enter().comm), NCCL_RESULT.ncclSuccess)

@@ -2,10 +2,9 @@
 // context on GPUs is tested with the simulation alone.
 
 import assert from 'node:assert/strict'
-import { after, afterEach, before, beforeEach, describe, it } from 'node:test'
+import { after, before, describe, it } from 'node:test'
 import { MiB } from '../core/base/bytes.js'
 import {
-  LEAST_VERSION,
   NCCL_OPS,
   NCCL_RESULT,
   NCCL_SINCE,
@@ -16,18 +15,11 @@ import {
   SUSPEND_MEMORY,
   WINDOW_SYMMETRIC,
 } from './constants.js'
-import { type NcclMachine, newId, type RankOfTest, settled, stateOf, WorldOfTest } from './nccl.fixture.js'
+import { type NcclMachine, type RankOfTest, WorldOfTest } from './nccl.fixture.js'
 import { Cell } from './nccl.js'
+import { refusalSuite, stateSuite } from './nccl-states.suite.js'
 
-const {
-  ncclSuccess,
-  ncclUnhandledCudaError,
-  ncclInvalidArgument,
-  ncclInvalidUsage,
-  ncclInProgress,
-  ncclRemoteError,
-  ncclSystemError,
-} = NCCL_RESULT
+const { ncclSuccess, ncclInProgress } = NCCL_RESULT
 const TYPES = Object.keys(NCCL_TYPES) as NcclType[]
 const OPS = Object.keys(NCCL_OPS) as NcclOp[]
 const COUNT = 7
@@ -82,15 +74,6 @@ function sharedWorld(machine: () => NcclMachine): () => WorldOfTest {
     world = await WorldOfTest.join(machine())
   })
   after(() => world.close())
-  return () => world
-}
-
-/** A world for each test of a chapter, which the test ends by `abort` or `close`. */
-function freshWorld(machine: () => NcclMachine): () => WorldOfTest {
-  let world: WorldOfTest
-  beforeEach(async () => {
-    world = await WorldOfTest.join(machine())
-  })
   return () => world
 }
 
@@ -356,185 +339,23 @@ function memorySuite(machine: () => NcclMachine): void {
     })
 
     it("of NCCL's own goes back while a communicator is suspended", async test => {
-      const { nccl, comms } = world()
+      const { nccl, ranks } = world()
       if (nccl.version < NCCL_SINCE.ncclCommSuspend) return test.skip('this version cannot suspend')
+      if (!nccl.simulated) return test.skip('two ranks of one thread would wait for each other')
       const bytes = () => {
         const value = new Cell()
-        assert.equal(nccl.ncclCommMemStats(comms[0], STAT_TOTAL, value), ncclSuccess)
+        assert.equal(nccl.ncclCommMemStats(ranks[0].comm, STAT_TOTAL, value), ncclSuccess)
         return value.value
       }
       const before = bytes()
       const together = async (call: (comm: number) => number) => {
-        for (const comm of comms) assert.ok([ncclSuccess, ncclInProgress].includes(call(comm) as never))
-        assert.deepEqual(await settled(nccl, comms), [ncclSuccess, ncclSuccess])
+        for (const { comm } of ranks) assert.ok([ncclSuccess, ncclInProgress].includes(call(comm) as never))
+        assert.deepEqual(await world().settle(), [ncclSuccess, ncclSuccess])
       }
       await together(comm => nccl.ncclCommSuspend(comm, SUSPEND_MEMORY))
       await together(comm => nccl.ncclCommResume(comm))
       assert.ok(bytes() <= before)
-      await reduced(world().ranks.map(rank => rank.allocate(64)))
-    })
-  })
-}
-
-function stateSuite(machine: () => NcclMachine): void {
-  describe('a communicator', () => {
-    it('is in progress until all ranks have come', async () => {
-      const { nccl, driver } = machine()
-      const id = newId(nccl)
-      const comms = [0, 1].map(rank => {
-        driver.cuCtxSetCurrent(driver.cuDevicePrimaryCtxRetain(driver.cuDeviceGet(rank)))
-        const comm = new Cell()
-        assert.ok([ncclSuccess, ncclInProgress].includes(nccl.ncclCommInitRankConfig(comm, 2, id, rank) as never))
-        assert.notEqual(comm.value, 0, 'it is written at once')
-        if (rank === 0) for (let i = 0; i < 3; i++) assert.equal(stateOf(nccl, comm.value), ncclInProgress)
-        return comm.value
-      })
-      assert.deepEqual(await settled(nccl, comms), [ncclSuccess, ncclSuccess])
-      for (const comm of comms) assert.equal(nccl.ncclCommAbort(comm), ncclSuccess)
-      for (const rank of [0, 1]) driver.cuDevicePrimaryCtxRelease(driver.cuDeviceGet(rank))
-    })
-
-    it('of a rank whose peer never comes can be aborted', () => {
-      const { nccl, driver } = machine()
-      driver.cuCtxSetCurrent(driver.cuDevicePrimaryCtxRetain(driver.cuDeviceGet(0)))
-      const comm = new Cell()
-      nccl.ncclCommInitRankConfig(comm, 2, newId(nccl), 0)
-      assert.equal(stateOf(nccl, comm.value), ncclInProgress)
-      assert.equal(nccl.ncclCommAbort(comm.value), ncclSuccess)
-      driver.cuDevicePrimaryCtxRelease(driver.cuDeviceGet(0))
-    })
-
-    it('is finalized by all ranks, and then destroyed', async () => {
-      const world = await WorldOfTest.join(machine())
-      await world.close()
-    })
-
-    it('is aborted while work waits for a rank, whose memory stays whole', async () => {
-      const { nccl, ranks } = await WorldOfTest.join(machine())
-      const ptr = ranks[0].place('float32', [1, 2, 3])
-      const untouched = ranks[0].place('float32', [4, 5, 6])
-      nccl.ncclSend(ptr, 3, F32, 1, ranks[0].enter().comm, ranks[0].stream)
-      for (const rank of ranks) assert.equal(nccl.ncclCommAbort(rank.enter().comm), ncclSuccess)
-      assert.deepEqual(ranks[0].read(untouched, 'float32', 3), [4, 5, 6])
-      assert.deepEqual(ranks[0].read(ptr, 'float32', 3), [1, 2, 3])
-      for (const rank of ranks) rank.release()
-    })
-
-    it('of one rank alone works', async () => {
-      const world = await WorldOfTest.join(machine(), 1)
-      const [{ comm, stream }] = world.ranks
-      const ptr = world.ranks[0].place('float32', [1, 2])
-      await world.group(() => {
-        world.nccl.ncclAllReduce(ptr, ptr, 2, F32, NCCL_OPS.sum, comm, stream)
-      })
-      assert.deepEqual(world.ranks[0].read(ptr, 'float32', 2), [1, 2])
-      await world.close()
-    })
-
-    it('knows its version, and has words for results', () => {
-      const { nccl } = machine()
-      assert.ok(nccl.version >= LEAST_VERSION && nccl.origin !== '')
-      assert.equal(new Set(Object.values(NCCL_RESULT).map(result => nccl.ncclGetErrorString(result))).size > 6, true)
-    })
-  })
-}
-
-function refusalSuite(machine: () => NcclMachine): void {
-  describe('refused:', () => {
-    const world = freshWorld(machine)
-    afterEach(() => world().abort())
-
-    /** A refused collective: its result, and the communicator can only be aborted. */
-    const fails = async (expected: number, call: (rank: RankOfTest, ptr: number) => number) => {
-      const [rank] = world().ranks
-      assert.equal(call(rank, rank.place('float32', [1])), expected)
-      assert.equal(stateOf(world().nccl, rank.comm), expected)
-      assert.notEqual(world().nccl.ncclGetLastError(rank.comm), '')
-    }
-
-    it('a type that there is not', () =>
-      fails(ncclInvalidArgument, ({ comm, stream }, ptr) =>
-        world().nccl.ncclAllReduce(ptr, ptr, 1, 99, NCCL_OPS.sum, comm, stream),
-      ))
-
-    it('an operation that there is not', () =>
-      fails(ncclInvalidArgument, ({ comm, stream }, ptr) =>
-        world().nccl.ncclAllReduce(ptr, ptr, 1, F32, -1, comm, stream),
-      ))
-
-    it('a root that there is not', () =>
-      fails(ncclInvalidArgument, ({ comm, stream }, ptr) =>
-        world().nccl.ncclBroadcast(ptr, ptr, 1, F32, 2, comm, stream),
-      ))
-
-    it('a peer that there is not', () =>
-      fails(ncclInvalidArgument, ({ comm, stream }, ptr) => world().nccl.ncclSend(ptr, 1, F32, 2, comm, stream)))
-
-    it('no communicator, and the end of no group', () => {
-      const { nccl, ranks } = world()
-      assert.equal(nccl.ncclAllReduce(0, 0, 1, F32, NCCL_OPS.sum, 0, ranks[0].stream), ncclInvalidArgument)
-      assert.equal(nccl.ncclGroupEnd(), ncclInvalidUsage)
-    })
-
-    it('a group with a refused call, as a whole', () => {
-      const { nccl, ranks } = world()
-      const ptrs = ranks.map(rank => rank.place('float32', [1]))
-      nccl.ncclGroupStart()
-      for (const [number, { comm, stream }] of ranks.entries()) {
-        nccl.ncclAllReduce(ptrs[number], ptrs[number], 1, number === 0 ? F32 : 99, NCCL_OPS.sum, comm, stream)
-      }
-      assert.equal(nccl.ncclGroupEnd(), ncclInvalidArgument)
-      for (const [number, rank] of ranks.entries()) assert.deepEqual(rank.read(ptrs[number], 'float32', 1), [1])
-    })
-  })
-
-  describe('refused for all ranks:', () => {
-    /** The first result that is neither success nor progress. */
-    const refusal = async (ranks: number, rank: number, id: Uint8Array) => {
-      const { nccl, driver } = machine()
-      driver.cuCtxSetCurrent(driver.cuDevicePrimaryCtxRetain(driver.cuDeviceGet(0)))
-      const comm = new Cell()
-      let result = nccl.ncclCommInitRankConfig(comm, ranks, id, rank)
-      if (result === ncclSuccess || result === ncclInProgress) {
-        const states = await settled(nccl, [comm.value])
-        result = states[0]
-        assert.equal(nccl.ncclCommAbort(comm.value), ncclSuccess)
-      }
-      driver.cuDevicePrimaryCtxRelease(driver.cuDeviceGet(0))
-      return result
-    }
-
-    it('a window of memory of cuMemAlloc', async test => {
-      if (machine().nccl.version < NCCL_SINCE.ncclCommWindowRegister) return test.skip('this version has no windows')
-      const world = await WorldOfTest.join(machine())
-      const windows = world.ranks.map(() => new Cell())
-      const ptrs = world.ranks.map(rank => Math.ceil(rank.allocate(4 * MiB) / (2 * MiB)) * 2 * MiB)
-      world.nccl.ncclGroupStart()
-      for (const [number, rank] of world.ranks.entries()) {
-        const { comm } = rank.enter()
-        world.nccl.ncclCommWindowRegister(comm, ptrs[number], 2 * MiB, windows[number], WINDOW_SYMMETRIC)
-      }
-      const ended = world.nccl.ncclGroupEnd()
-      const states = ended === ncclInProgress ? await world.settle() : [ended]
-      for (const state of states) assert.equal(state, ncclUnhandledCudaError)
-      world.abort()
-    })
-
-    it('a rank that is not below the number of ranks', async () => {
-      for (const rank of [-1, 2]) assert.equal(await refusal(2, rank, newId(machine().nccl)), ncclInvalidArgument)
-    })
-
-    it('an id that was never made', async () => {
-      const result = await refusal(1, 0, new Uint8Array(128).fill(7))
-      const possible = [ncclSystemError, 3, ncclInvalidArgument, ncclInvalidUsage, ncclRemoteError]
-      assert.ok(possible.includes(result as never), `${result}`)
-    })
-
-    it('two ranks on one device', async () => {
-      const world = WorldOfTest.begin(machine(), 2, () => 0)
-      assert.deepEqual(await world.settle(), [ncclInvalidUsage, ncclInvalidUsage])
-      assert.notEqual(world.nccl.ncclGetLastError(world.ranks[0].comm), '')
-      world.abort()
+      await reduced(ranks.map(rank => rank.allocate(64)))
     })
   })
 }

@@ -79,7 +79,8 @@ export class Batch {
       isOpen: () => this.rank.isAborted || (runs.length > 0 && missing(runs[0]).length === 0),
       stuck: () => {
         const reasons = missing(runs[0]).map(rank => this.rank.absence(rank))
-        return reasons.includes(null) ? null : `${this.rank.name} waits in ${this.text} for ${reasons.join(' and ')}`
+        const mayOpen = reasons.length === 0 || reasons.includes(null) // a rank may have come by now
+        return mayOpen ? null : `${this.rank.name} waits in ${this.text} for ${reasons.join(' and ')}`
       },
     }
   }

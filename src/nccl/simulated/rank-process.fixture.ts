@@ -18,13 +18,14 @@ class OwnRank {
   private readonly driver = new SimulatedDriver()
   private readonly nccl = openSimulatedNccl(this.driver)
   private readonly rank: RankOfTest
+  private readonly cell = new Cell()
   private readonly ptr: number
 
   constructor() {
     this.driver.cuInit()
     const context = this.driver.cuDevicePrimaryCtxRetain(0)
     this.driver.cuCtxSetCurrent(context)
-    this.rank = new RankOfTest(this.driver, 0, context, this.driver.cuStreamCreate(1), 0)
+    this.rank = new RankOfTest(this.driver, 0, context, this.driver.cuStreamCreate(1), this.cell)
     this.ptr = this.rank.allocate(16)
   }
 
@@ -32,11 +33,11 @@ class OwnRank {
     makeId: () => [...newId(this.nccl)],
     join: async (id: readonly number[], rank: number, ranks: number) => {
       this.begin(id, rank, ranks)
-      return (await settled(this.nccl, [this.rank.comm]))[0]
+      return (await settled(this.nccl, [this.cell]))[0]
     },
     begin: (id: readonly number[], rank: number, ranks: number) => this.begin(id, rank, ranks),
     state: () => stateOf(this.nccl, this.rank.comm),
-    settle: async () => (await settled(this.nccl, [this.rank.comm]))[0],
+    settle: async () => (await settled(this.nccl, [this.cell]))[0],
     lastError: () => this.nccl.ncclGetLastError(this.rank.comm),
     write: (values: readonly number[]) => this.rank.write(this.ptr, 'float32', values),
     read: (count: number) => this.rank.read(this.ptr, 'float32', count),
@@ -44,29 +45,26 @@ class OwnRank {
     allReduce: async (count: number) => {
       const { comm, stream } = this.rank
       this.nccl.ncclAllReduce(this.ptr, this.ptr, count, F32, NCCL_OPS.sum, comm, stream)
-      return (await settled(this.nccl, [comm]))[0]
+      return (await settled(this.nccl, [this.cell]))[0]
     },
     send: async (peer: number) => {
       this.nccl.ncclSend(this.ptr, 1, F32, peer, this.rank.comm, this.rank.stream)
-      return (await settled(this.nccl, [this.rank.comm]))[0]
+      return (await settled(this.nccl, [this.cell]))[0]
     },
     receive: async (peer: number) => {
       this.nccl.ncclRecv(this.ptr, 1, F32, peer, this.rank.comm, this.rank.stream)
-      return (await settled(this.nccl, [this.rank.comm]))[0]
+      return (await settled(this.nccl, [this.cell]))[0]
     },
     close: async () => {
       this.nccl.ncclCommFinalize(this.rank.comm)
-      await settled(this.nccl, [this.rank.comm])
+      await settled(this.nccl, [this.cell])
       return this.nccl.ncclCommDestroy(this.rank.comm)
     },
     abort: () => this.nccl.ncclCommAbort(this.rank.comm),
   }
 
   private begin(id: readonly number[], rank: number, ranks: number): number {
-    const comm = new Cell()
-    const result = this.nccl.ncclCommInitRankConfig(comm, ranks, Uint8Array.from(id), rank)
-    Object.assign(this.rank, { comm: comm.value })
-    return result
+    return this.nccl.ncclCommInitRankConfig(this.cell, ranks, Uint8Array.from(id), rank)
   }
 }
 
