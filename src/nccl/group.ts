@@ -7,7 +7,7 @@ import { describe } from '../core/base/bytes.js'
 import { PoolError } from '../core/base/errors.js'
 import type { Stream } from '../core/order/stream.js'
 import { NCCL_RESULT } from './constants.js'
-import { errorOf, type JoinedRank } from './joined-rank.js'
+import type { JoinedRank } from './joined-rank.js'
 
 /** A checked call, which NCCL has not heard of. */
 interface GroupedCall {
@@ -55,27 +55,35 @@ export function runGroup(work: () => void): void {
 function begin(calls: readonly GroupedCall[]): void {
   checkCaptures(calls)
   for (const { stream, call } of calls) stream.checkUsable(call)
+  for (const nccl of new Set(calls.map(({ rank }) => rank.nccl))) {
+    beginTogether(calls.filter(({ rank }) => rank.nccl === nccl))
+  }
+}
+
+/** Begins calls of one NCCL. */
+function beginTogether(calls: readonly GroupedCall[]): void {
   const [first] = calls
   const { nccl, context } = first.rank
-  const refused: [GroupedCall, number][] = []
+  let ended: number = NCCL_RESULT.ncclSuccess
   context.activate()
   check(first, nccl.ncclGroupStart())
-  for (const each of calls) {
-    const result = each.stream.submit(each.call, each.work)
-    if (result !== NCCL_RESULT.ncclSuccess && result !== NCCL_RESULT.ncclInProgress) refused.push([each, result])
+  try {
+    for (const { rank, call, stream, work } of calls) {
+      const result = stream.submit(call, work)
+      if (result !== NCCL_RESULT.ncclInProgress) check({ rank, call }, result)
+    }
+  } finally {
+    ended = nccl.ncclGroupEnd()
   }
-  const ended = nccl.ncclGroupEnd()
-  for (const [{ rank, call }, result] of refused) throw rank.refused(call, result)
   if (ended === NCCL_RESULT.ncclSuccess) return
   const last = new Map(calls.map(each => [each.rank, each]))
   for (const { rank, call, timeoutMs } of last.values()) rank.settleNow(call, rank.ask(), timeoutMs)
   if (ended !== NCCL_RESULT.ncclInProgress) check(first, ended)
 }
 
-function check({ rank, call }: GroupedCall, result: number): void {
-  if (result !== NCCL_RESULT.ncclSuccess) {
-    throw errorOf(rank.nccl, rank.handle, call, result, 'the group has not begun; abort its communicators')
-  }
+/** Throws CommunicatorError for a refused call. */
+function check({ rank, call }: Pick<GroupedCall, 'rank' | 'call'>, result: number): void {
+  if (result !== NCCL_RESULT.ncclSuccess) throw rank.refused(call, result)
 }
 
 /** Launches of graphs that belong to several devices of one thread wait for each other, and the thread with them. */
