@@ -41,6 +41,7 @@ describe('a communicator refuses', () => {
     const foreign = other.createPool().zeros(Float32Array, 4)
     const freed = array(1)
     freed.free()
+    const open = other.createPool({ backing: 'registrable' }).zeros(Float32Array, 4)
     const buffer = pool.allocate(16)
     const stream = device.createStream()
     const late = pool.zeros(Float32Array, 4, stream)
@@ -58,6 +59,12 @@ describe('a communicator refuses', () => {
         () => comm.allReduce(foreign, four),
         'ERR_OTHER_DEVICE',
         /allReduce: send belongs to another device/,
+      ],
+      [
+        'open memory of another device, whose streams this one does not follow',
+        () => comm.allReduce(open, open),
+        'ERR_STREAM_ORDER',
+        /the buffers are of the default stream of device 1, and their order is not known/,
       ],
       ['memory whose stream may be behind', () => comm.allReduce(four, late), 'ERR_STREAM_ORDER', /order is not known/],
       [
