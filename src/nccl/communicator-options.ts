@@ -129,13 +129,13 @@ export function checkCollectiveNames(call: string, options: CollectiveOptions, .
 /** NCCL's number of a reduction. */
 export function opOf(call: string, op: NcclOp = 'sum'): number {
   if (typeof op === 'string' && Object.hasOwn(NCCL_OPS, op)) return NCCL_OPS[op]
-  throw new OutOfRangeError(`${call}: op must be ${Object.keys(NCCL_OPS).join(', ')}, not ${describe(op)}`)
+  throw new OutOfRangeError(`${call}: op must be one of ${Object.keys(NCCL_OPS).join(', ')}, not ${describe(op)}`)
 }
 
 /** NCCL's number of an element type, and its bytes. */
 export function typeOf(call: string, type: NcclType): { readonly type: number; readonly bytes: number } {
   if (typeof type === 'string' && Object.hasOwn(NCCL_TYPES, type)) return NCCL_TYPES[type]
-  throw new OutOfRangeError(`${call}: type must be ${Object.keys(NCCL_TYPES).join(', ')}, not ${describe(type)}`)
+  throw new OutOfRangeError(`${call}: type must be one of ${Object.keys(NCCL_TYPES).join(', ')}, not ${describe(type)}`)
 }
 
 /** The bytes of a symmetric arena. */

@@ -114,13 +114,13 @@ describe('a communicator refuses', () => {
         'an unknown type',
         () => comm.allReduce(four, four, { type: wrong('fp8') }),
         'ERR_OUT_OF_RANGE',
-        /type must be int8/,
+        /type must be one of int8/,
       ],
       [
         'an unknown reduction',
         () => comm.allReduce(four, four, { op: wrong('and') }),
         'ERR_OUT_OF_RANGE',
-        /op must be sum, prod/,
+        /op must be one of sum, prod/,
       ],
       [
         'an overlap',
