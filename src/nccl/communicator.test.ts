@@ -166,7 +166,7 @@ describe('a communicator', () => {
       code: 'ERR_COMMUNICATOR',
       call: 'Communicator.join',
       resultName: 'ncclInProgress',
-      message: /have not made this call within 20 ms/,
+      message: /have not made this call within 20 ms \(timeoutMs\); join again on all ranks, with a new id$/,
     })
     const signal = AbortSignal.timeout(20)
     await assert.rejects(Communicator.join(world.devices[0], { ...lone, id: uniqueId(world.devices[0]), signal }), {

@@ -176,6 +176,7 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
   ): Promise<Communicator> {
     try {
       await joined.settle(call, result, { signal, timeoutMs })
+      joined.hasArrived = true
       return new Communicator(device, joined, part, timeoutMs)
     } catch (error) {
       if (joined.handle !== 0) joined.nccl.ncclCommAbort(joined.handle)
