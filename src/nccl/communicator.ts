@@ -193,6 +193,9 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
   register(pool: RegistrablePool): number {
     this.checkOpen('register')
     checkNoGroup('register')
+    if (pool instanceof SymmetricArena) {
+      throw new PoolError('register: NCCL knows a symmetric arena as a window already; use its buffers as they are')
+    }
     checkRegistrable('register', pool, this.device.context)
     if (this.registrations.has(pool)) throw new PoolError('register: the pool is registered here already')
     const { captures } = this.part.clocks
