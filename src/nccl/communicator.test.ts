@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
 import { describe, it } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
 import { float16 } from '../core/base/small-floats.js'
@@ -217,6 +218,20 @@ describe('a communicator', () => {
       world.comms.push(only)
     }
     assert.equal(world.comms[2].closed, true)
+  })
+
+  it('shows the error of its block, and is aborted, where it cannot be closed', async () => {
+    using world = await TestWorld.join({ timeoutMs: 20 })
+    const [comm] = world.comms
+    const block = async () => {
+      await using leaving = comm
+      throw new Error(`of the block of rank ${leaving.rank}`)
+    }
+    const warned = once(process, 'warning')
+    await assert.rejects(block(), { message: 'of the block of rank 0' })
+    const [warning] = await warned
+    assert.match(warning.message, /^the Communicator was not closed .* within 20 ms .*\. It is aborted$/)
+    assert.equal(String(comm), 'Communicator { rank 0 of 2, aborted }')
   })
 
   it('is captured on one device, and runs at each launch', async () => {

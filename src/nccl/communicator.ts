@@ -7,6 +7,7 @@
 
 import { OutOfRangeError, WrongTypeError } from '../core/base/argument-errors.js'
 import { describe } from '../core/base/bytes.js'
+import { warnOfDisposal } from '../core/base/disposal.js'
 import { PoolError } from '../core/base/errors.js'
 import { checkFlag } from '../core/base/option-names.js'
 import { showAsText } from '../core/base/readable.js'
@@ -314,10 +315,15 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
     this.ended('aborted')
   }
 
-  /** The end of an `await using` block: `close()`, or `abort()` if the communicator has failed. */
+  /**
+   * The end of an `await using` block: `close()`, or `abort()` if the communicator has failed. Where `close` rejects,
+   * this warns and aborts.
+   */
   async [Symbol.asyncDispose](): Promise<void> {
-    if (this.joined.failure === null) await this.close()
-    else this.abort()
+    if (this.joined.failure === null) {
+      await this.close().catch(error => warnOfDisposal(this, error, '. It is aborted'))
+    }
+    this.abort()
   }
 
   /** The end of a `using` block: `abort()`, unless `close` was awaited before. */
