@@ -98,7 +98,9 @@ export function waitOf(call: string, options: CommunicatorOptions, names: readon
 /** Throws TypeError or RangeError for a bad id, rank or number of ranks. */
 export function checkPlace(call: string, { id, rank, ranks }: JoinOptions): void {
   if (!isUint8Array(id)) {
-    throw new WrongTypeError(`${call}: id must be the Uint8Array that uniqueId(device) returned, not ${describe(id)}`)
+    throw new WrongTypeError(
+      `${call}: id must be the Uint8Array that uniqueId(device) returned, not ${describe(id)}; fork passes it with serialization: 'advanced'`,
+    )
   }
   if (id.byteLength !== UNIQUE_ID_BYTES) {
     throw new OutOfRangeError(
