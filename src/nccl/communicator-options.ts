@@ -21,7 +21,10 @@ const MOST_TIMEOUT_MS = 2 ** 31 - 1
 
 /** Options of all ways to make a communicator. */
 export interface CommunicatorOptions extends WaitOptions {
-  /** most milliseconds that a call waits for the other ranks (60,000) */
+  /**
+   * most milliseconds to wait for the other ranks (60,000). That of a join also holds for later waits of its
+   * communicator; the first message between two ranks has no limit
+   */
   readonly timeoutMs?: number
 }
 
