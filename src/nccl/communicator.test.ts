@@ -234,6 +234,16 @@ describe('a communicator', () => {
     assert.equal(String(comm), 'Communicator { rank 0 of 2, aborted }')
   })
 
+  it('shows which calls of simulated ranks differ, although nothing can be closed then', async () => {
+    const world = await TestWorld.join()
+    const memory = numbers(world, () => Float32Array.of(1, 2))
+    const block = async () => {
+      await using _comm = world.comms[0]
+      world.all((comm, rank) => comm.allReduce(memory[rank], memory[rank], { count: 1 + rank }))
+    }
+    await assert.rejects(block(), /different orders: call 1 of rank 1 of 2 is ncclAllReduce of 2 .* of rank 0 .* of 1 /)
+  })
+
   it('is captured on one device, and runs at each launch', async () => {
     using world = await TestWorld.join({ devices: 1 })
     const [comm] = world.comms

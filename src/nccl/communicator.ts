@@ -7,7 +7,7 @@
 
 import { OutOfRangeError, WrongTypeError } from '../core/base/argument-errors.js'
 import { describe } from '../core/base/bytes.js'
-import { warnOfDisposal } from '../core/base/disposal.js'
+import { disposeOf, warnOfDisposal } from '../core/base/disposal.js'
 import { PoolError } from '../core/base/errors.js'
 import { checkFlag } from '../core/base/option-names.js'
 import { showAsText } from '../core/base/readable.js'
@@ -326,12 +326,12 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
     if (this.joined.failure === null) {
       await this.close().catch(error => warnOfDisposal(this, error, '. It is aborted'))
     }
-    this.abort()
+    this[Symbol.dispose]()
   }
 
-  /** The end of a `using` block: `abort()`, unless `close` was awaited before. */
+  /** The end of a `using` block: `abort()`, unless `close` was awaited before. Where that throws, this warns. */
   [Symbol.dispose](): void {
-    this.abort()
+    disposeOf(this, () => this.abort())
   }
 
   /** One line for people, such as `Communicator { rank 0 of 2, open }`; console.log shows it. */
