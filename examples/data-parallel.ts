@@ -203,7 +203,8 @@ async function fetchId(host: string, port: number): Promise<Uint8Array> {
     try {
       return await buffer(connect(port, host))
     } catch (error) {
-      if ((error as { code?: string }).code !== 'ECONNREFUSED' || performance.now() > end) throw error
+      const { code, message } = error as Error & { code?: string }
+      if (code !== 'ECONNREFUSED' || performance.now() > end) throw new Error(`rank 0 does not answer: ${message}`)
       await setTimeout(100)
     }
   }

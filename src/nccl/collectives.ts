@@ -101,8 +101,8 @@ export abstract class Collectives {
   }
 
   /**
-   * Sends each rank another part of `send`; `receive` gets a part from each, in the order of the ranks. Before NCCL
-   * 2.28 it throws PoolError: use a group of `send` and `receive` there.
+   * Sends each rank another part of `send`; `receive` gets a part from each, in the order of the ranks. The first
+   * call blocks as `send` does. Before NCCL 2.28 it throws PoolError: use a group of `send` and `receive` there.
    */
   allToAll(send: CollectiveMemory, receive: CollectiveMemory, options: CollectiveOptions = {}): void {
     checkCollectiveNames('allToAll', options)
@@ -116,7 +116,8 @@ export abstract class Collectives {
 
   /**
    * Sends elements to the rank `to`, which receives as many. Two ranks that send to each other do it in a group, each
-   * its `send` and its `receive`.
+   * its `send` and its `receive`. The first message between two ranks connects them: it blocks the thread until both
+   * have begun it, without a limit.
    */
   send(memory: CollectiveMemory, options: SendOptions): void {
     checkCollectiveNames('send', options, 'to')
@@ -128,7 +129,7 @@ export abstract class Collectives {
     )
   }
 
-  /** Receives elements that the rank `from` sends. */
+  /** Receives elements that the rank `from` sends. The first message between two ranks blocks, as with `send`. */
   receive(memory: CollectiveMemory, options: ReceiveOptions): void {
     checkCollectiveNames('receive', options, 'from')
     const { from } = options

@@ -10,7 +10,7 @@ export class CommunicatorError extends Error {
   /** the same for all errors of the class */
   readonly code = 'ERR_COMMUNICATOR'
   constructor(
-    /** the call, such as `allReduce` or `ncclCommInitRankConfig` */
+    /** the call, such as `allReduce` or `Communicator.join` */
     readonly call: string,
     /** the ncclResult_t, such as 6; 7 after a timeout */
     readonly result: number,

@@ -21,7 +21,10 @@ const MOST_TIMEOUT_MS = 2 ** 31 - 1
 
 /** Options of all ways to make a communicator. */
 export interface CommunicatorOptions extends WaitOptions {
-  /** most milliseconds that a call waits for the other ranks (60,000) */
+  /**
+   * most milliseconds to wait for the other ranks (60,000). That of a join also holds for later waits of its
+   * communicator; the first message between two ranks has no limit
+   */
   readonly timeoutMs?: number
 }
 
@@ -98,7 +101,9 @@ export function waitOf(call: string, options: CommunicatorOptions, names: readon
 /** Throws TypeError or RangeError for a bad id, rank or number of ranks. */
 export function checkPlace(call: string, { id, rank, ranks }: JoinOptions): void {
   if (!isUint8Array(id)) {
-    throw new WrongTypeError(`${call}: id must be the Uint8Array that uniqueId(device) returned, not ${describe(id)}`)
+    throw new WrongTypeError(
+      `${call}: id must be the Uint8Array that uniqueId(device) returned, not ${describe(id)}; fork passes it with serialization: 'advanced'`,
+    )
   }
   if (id.byteLength !== UNIQUE_ID_BYTES) {
     throw new OutOfRangeError(
@@ -129,13 +134,13 @@ export function checkCollectiveNames(call: string, options: CollectiveOptions, .
 /** NCCL's number of a reduction. */
 export function opOf(call: string, op: NcclOp = 'sum'): number {
   if (typeof op === 'string' && Object.hasOwn(NCCL_OPS, op)) return NCCL_OPS[op]
-  throw new OutOfRangeError(`${call}: op must be ${Object.keys(NCCL_OPS).join(', ')}, not ${describe(op)}`)
+  throw new OutOfRangeError(`${call}: op must be one of ${Object.keys(NCCL_OPS).join(', ')}, not ${describe(op)}`)
 }
 
 /** NCCL's number of an element type, and its bytes. */
 export function typeOf(call: string, type: NcclType): { readonly type: number; readonly bytes: number } {
   if (typeof type === 'string' && Object.hasOwn(NCCL_TYPES, type)) return NCCL_TYPES[type]
-  throw new OutOfRangeError(`${call}: type must be ${Object.keys(NCCL_TYPES).join(', ')}, not ${describe(type)}`)
+  throw new OutOfRangeError(`${call}: type must be one of ${Object.keys(NCCL_TYPES).join(', ')}, not ${describe(type)}`)
 }
 
 /** The bytes of a symmetric arena. */

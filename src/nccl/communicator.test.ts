@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
 import { describe, it } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
 import { float16 } from '../core/base/small-floats.js'
@@ -166,7 +167,7 @@ describe('a communicator', () => {
       code: 'ERR_COMMUNICATOR',
       call: 'Communicator.join',
       resultName: 'ncclInProgress',
-      message: /have not made this call within 20 ms/,
+      message: /have not made this call within 20 ms \(timeoutMs\); join again on all ranks, with a new id$/,
     })
     const signal = AbortSignal.timeout(20)
     await assert.rejects(Communicator.join(world.devices[0], { ...lone, id: uniqueId(world.devices[0]), signal }), {
@@ -217,6 +218,30 @@ describe('a communicator', () => {
       world.comms.push(only)
     }
     assert.equal(world.comms[2].closed, true)
+  })
+
+  it('shows the error of its block, and is aborted, where it cannot be closed', async () => {
+    using world = await TestWorld.join({ timeoutMs: 20 })
+    const [comm] = world.comms
+    const block = async () => {
+      await using leaving = comm
+      throw new Error(`of the block of rank ${leaving.rank}`)
+    }
+    const warned = once(process, 'warning')
+    await assert.rejects(block(), { message: 'of the block of rank 0' })
+    const [warning] = await warned
+    assert.match(warning.message, /^the Communicator was not closed .* within 20 ms .*\. It is aborted$/)
+    assert.equal(String(comm), 'Communicator { rank 0 of 2, aborted }')
+  })
+
+  it('shows which calls of simulated ranks differ, although nothing can be closed then', async () => {
+    const world = await TestWorld.join()
+    const memory = numbers(world, () => Float32Array.of(1, 2))
+    const block = async () => {
+      await using _comm = world.comms[0]
+      world.all((comm, rank) => comm.allReduce(memory[rank], memory[rank], { count: 1 + rank }))
+    }
+    await assert.rejects(block(), /different orders: call 1 of rank 1 of 2 is ncclAllReduce of 2 .* of rank 0 .* of 1 /)
   })
 
   it('is captured on one device, and runs at each launch', async () => {

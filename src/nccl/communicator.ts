@@ -7,6 +7,7 @@
 
 import { OutOfRangeError, WrongTypeError } from '../core/base/argument-errors.js'
 import { describe } from '../core/base/bytes.js'
+import { disposeOf, warnOfDisposal } from '../core/base/disposal.js'
 import { PoolError } from '../core/base/errors.js'
 import { checkFlag } from '../core/base/option-names.js'
 import { showAsText } from '../core/base/readable.js'
@@ -75,10 +76,10 @@ export function uniqueId(device: Device): Uint8Array {
  * that made it. All ranks make the same calls in the same order; several ranks of one thread make each call within
  * `Communicator.group`.
  *
- * A collective is work of its stream, like a kernel: nothing waits on the host, and memory of other streams is kept
- * until the work is complete. The methods throw TypeError or RangeError for a bad argument, PoolError for memory, a
- * stream or a communicator that does not allow the call, and CommunicatorError where NCCL refuses it; then
- * memory is as it was.
+ * A collective is work of its stream, like a kernel: the call submits it and does not block, except that the first
+ * message between two ranks does (`send`). Memory of other streams is kept until the work is complete. The methods
+ * throw TypeError or RangeError for a bad argument, PoolError for memory, a stream or a communicator that does not
+ * allow the call, and CommunicatorError where NCCL refuses it; then memory is as it was.
  */
 export class Communicator extends Collectives implements Disposable, AsyncDisposable {
   /** the number of this rank, from 0 */
@@ -108,9 +109,10 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
   }
 
   /**
-   * Joins a world of ranks. Resolves when all have come; Node goes on until then. Rejects with CommunicatorError when
-   * they have not come within `timeoutMs`, or when NCCL refuses, such as for a second rank with the same number, and
-   * with the reason of `signal` when it is aborted. Rejects with NoLibraryError without NCCL 2.19 or later.
+   * Joins a world of ranks, and connects them. Resolves when all have come; Node goes on until then. Rejects with
+   * CommunicatorError when they have not come within `timeoutMs`, or when NCCL refuses, such as for a second rank with
+   * the same number, and with the reason of `signal` when it is aborted. Rejects with NoLibraryError without NCCL 2.19
+   * or later.
    */
   static async join(device: Device, options: JoinOptions): Promise<Communicator> {
     const call = 'Communicator.join'
@@ -176,6 +178,7 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
   ): Promise<Communicator> {
     try {
       await joined.settle(call, result, { signal, timeoutMs })
+      joined.hasArrived = true
       return new Communicator(device, joined, part, timeoutMs)
     } catch (error) {
       if (joined.handle !== 0) joined.nccl.ncclCommAbort(joined.handle)
@@ -192,6 +195,9 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
   register(pool: RegistrablePool): number {
     this.checkOpen('register')
     checkNoGroup('register')
+    if (pool instanceof SymmetricArena) {
+      throw new PoolError('register: NCCL knows a symmetric arena as a window already; use its buffers as they are')
+    }
     checkRegistrable('register', pool, this.device.context)
     if (this.registrations.has(pool)) throw new PoolError('register: the pool is registered here already')
     const { captures } = this.part.clocks
@@ -213,8 +219,9 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
   /**
    * An arena in memory that NCCL knows as one window, the fastest for small collectives. All ranks make it together,
    * with the same bytes, and allocate the same sizes in the same order, so that offsets agree. Close it before the
-   * communicator, on all ranks. Rejects with PoolError before NCCL 2.27, or where the device has no windows, and with
-   * CommunicatorError when a rank does not come.
+   * communicator, on all ranks. Resolves when all have come; Node goes on until then. Rejects with PoolError before
+   * NCCL 2.27, or where the device has no windows, and with CommunicatorError when a rank does not come within
+   * `timeoutMs`.
    */
   async createSymmetricArena(options: SymmetricArenaOptions): Promise<SymmetricArena> {
     const call = 'createSymmetricArena'
@@ -229,14 +236,15 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
 
   /**
    * Gives memory that NCCL itself holds back to the device, until `resume`. All ranks call it, with no work under way.
-   * Rejects with PoolError before NCCL 2.29.7, and where this thread has another rank, which NCCL would wait for.
+   * Resolves when all have; Node goes on until then. Rejects with CommunicatorError when a rank does not come within
+   * `timeoutMs`, and with PoolError before NCCL 2.29.7, or where this thread has another rank.
    */
   async suspend(): Promise<void> {
     this.checkAlone('suspend', 'ncclCommSuspend')
     await this.meet('suspend', () => this.nccl.ncclCommSuspend(this.handle, SUSPEND_MEMORY))
   }
 
-  /** Ends `suspend`, on all ranks. */
+  /** Ends `suspend`. All ranks call it, and it waits and rejects like `suspend`. */
   async resume(): Promise<void> {
     this.checkAlone('resume', 'ncclCommResume')
     await this.meet('resume', () => this.nccl.ncclCommResume(this.handle))
@@ -310,15 +318,20 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
     this.ended('aborted')
   }
 
-  /** The end of an `await using` block: `close()`, or `abort()` if the communicator has failed. */
+  /**
+   * The end of an `await using` block: `close()`, or `abort()` if the communicator has failed. Where `close` rejects,
+   * this warns and aborts.
+   */
   async [Symbol.asyncDispose](): Promise<void> {
-    if (this.joined.failure === null) await this.close()
-    else this.abort()
+    if (this.joined.failure === null) {
+      await this.close().catch(error => warnOfDisposal(this, error, '. It is aborted'))
+    }
+    this[Symbol.dispose]()
   }
 
-  /** The end of a `using` block: `abort()`, unless `close` was awaited before. */
+  /** The end of a `using` block: `abort()`, unless `close` was awaited before. Where that throws, this warns. */
   [Symbol.dispose](): void {
-    this.abort()
+    disposeOf(this, () => this.abort())
   }
 
   /** One line for people, such as `Communicator { rank 0 of 2, open }`; console.log shows it. */

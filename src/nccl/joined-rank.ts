@@ -13,6 +13,7 @@ const BLOCKED_POLL_MS = 0.05
 
 const NAMES = Object.fromEntries(Object.entries(NCCL_RESULT).map(([name, result]) => [result, name]))
 const ABORT = 'abort() is all that this communicator can do now; then join again, without a rank that is gone'
+const JOIN_AGAIN = 'join again on all ranks, with a new id'
 
 /** How long to wait, and what ends the wait. */
 export interface Wait {
@@ -25,6 +26,8 @@ export class JoinedRank {
   readonly cell = new Cell()
   /** set by a failure, after which only `abort` is left */
   failure: CommunicatorError | null = null
+  /** the join is over, so that the program has a communicator */
+  hasArrived = false
   /** NCCL has forgotten the rank, and what it has registered */
   isAborted = false
   private readonly state = new Cell()
@@ -63,7 +66,13 @@ export class JoinedRank {
   /** The error for a refused call. Unless NCCL says that the rank is well, it can only be aborted from now on. */
   refused(call: string, result: number): CommunicatorError {
     const isWell = this.handle !== 0 && this.ask() === NCCL_RESULT.ncclSuccess
-    const error = errorOf(this.nccl, this.handle, call, result, isWell ? 'the communicator can be used further' : ABORT)
+    const error = errorOf(
+      this.nccl,
+      this.handle,
+      call,
+      result,
+      isWell ? 'the communicator can be used further' : this.remedy,
+    )
     if (!isWell) this.failure = error
     return error
   }
@@ -98,10 +107,16 @@ export class JoinedRank {
     return state === NCCL_RESULT.ncclInProgress
   }
 
+  /** What a program can do after a failure. A join that fails leaves no communicator to abort. */
+  private get remedy(): string {
+    return this.hasArrived ? ABORT : JOIN_AGAIN
+  }
+
   /** The error for ranks that did not come in time. */
   timedOut(call: string, timeoutMs: number): CommunicatorError {
     const others = `the other ranks of ${this.ranks} have not made this call within ${timeoutMs} ms (timeoutMs)`
-    const remedy = `${others}; several ranks of one thread call in Communicator.group; ${ABORT}`
+    const group = this.hasArrived ? 'several ranks of one thread call in Communicator.group; ' : ''
+    const remedy = `${others}; ${group}${this.remedy}`
     this.failure = new CommunicatorError(call, NCCL_RESULT.ncclInProgress, 'ncclInProgress', '', remedy)
     return this.failure
   }

@@ -77,6 +77,15 @@ describe('a symmetric arena', () => {
     assert.equal(world.driver.usedBytes(0), 0)
   })
 
+  it('is not registered once more', async () => {
+    using world = await TestWorld.join()
+    const [arena] = await arenasOf(world)
+    assert.throws(() => world.comms[0].register(arena), {
+      code: 'ERR_POOL',
+      message: 'register: NCCL knows a symmetric arena as a window already; use its buffers as they are',
+    })
+  })
+
   it('is refused with the wrong options', async () => {
     using world = await TestWorld.join()
     const [comm] = world.comms

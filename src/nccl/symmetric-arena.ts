@@ -94,7 +94,8 @@ export class SymmetricArena extends ArenaPool {
   /**
    * Compares the offsets of all allocations so far with those of the other ranks, if the arena was made with `debug:
    * true`. All ranks call it; several ranks of one thread call it within `Communicator.group`, and await the results
-   * behind it. Rejects with PoolError that names the ranks that have allocated otherwise.
+   * behind it. Node goes on meanwhile. Rejects with PoolError that names the ranks that have allocated otherwise, and
+   * with CommunicatorError when a rank does not come within `timeoutMs`.
    */
   async compareOffsets(): Promise<void> {
     if (!this.debug) return

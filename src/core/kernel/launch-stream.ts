@@ -51,7 +51,8 @@ function lastOf(values: readonly Value[], defaultStream: Stream, call: string): 
     streams.every(each => stream.comesAfter(each) || stream.canFollow(each)),
   )
   if (last === undefined) {
-    const names = streams.map(stream => streamName(stream.closed ? null : stream.handle)).join(', ')
+    const deviceOf = (stream: Stream) => (stream.clocks === clocks ? '' : ` of device ${stream.context.ordinal}`)
+    const names = streams.map(each => `${streamName(each.closed ? null : each.handle)}${deviceOf(each)}`).join(', ')
     throw new PoolError(
       `${call}: the buffers are of ${names}, and their order is not known; pass stream, and let it wait for the others (stream.wait(event))`,
       'ERR_STREAM_ORDER',
