@@ -1,5 +1,6 @@
 import { describe } from '../core/base/bytes.js'
 import { beginAtProgram } from '../core/base/call-stack.js'
+import { NCCL_RESULT } from './constants.js'
 
 /** A program may make such an error from anything. */
 const textOf = (value: unknown) => (typeof value === 'string' ? value : describe(value))
@@ -21,7 +22,9 @@ export class CommunicatorError extends Error {
     remedy: string,
   ) {
     const warning = last === '' ? '' : `: ${textOf(last)}`
-    super(`${textOf(call)} failed: ${textOf(resultName)} (${describe(result)})${warning}; ${textOf(remedy)}`)
+    const isLate = result === NCCL_RESULT.ncclInProgress
+    const how = isLate ? 'has timed out' : `failed: ${textOf(resultName)} (${describe(result)})${warning}`
+    super(`${textOf(call)} ${how}; ${textOf(remedy)}`)
     beginAtProgram(this)
   }
 }
