@@ -95,3 +95,34 @@ describe('failures of communicators', () => {
     assert.ok(failed > calls / 6, `${failed} of ${calls / 3} programs had a failure`)
   })
 })
+
+describe('the end of a communicator', () => {
+  const calls: Record<string, (world: TestWorld) => Promise<unknown>> = {
+    finished: ({ comms }) => comms[0].finished(),
+    close: ({ comms }) => comms[0].close(),
+    createSymmetricArena: ({ comms }) => comms[0].createSymmetricArena({ bytes: KiB }),
+  }
+  const ends: Record<string, (world: TestWorld) => void> = {
+    abort: ({ comms }) => comms[0].abort(),
+    'the close of the device': ({ devices }) => devices[0].close(),
+  }
+  for (const [name, call] of Object.entries(calls)) {
+    for (const [end, run] of Object.entries(ends)) {
+      it(`by ${end} ends ${name}, and NCCL's handle is not used any more`, async () => {
+        using world = await TestWorld.join()
+        const memory = world.arrays(device => device.createPool().zeros(Float32Array, 1))
+        world.all((comm, rank) => comm.allReduce(memory[rank], memory[rank]))
+        const waiting = assert.rejects(call(world), { code: 'ERR_POOL_CLOSED', message: /closed or aborted meanwhile/ })
+        run(world)
+        await waiting
+      })
+    }
+  }
+
+  it('by close leaves a wait for finished work as it is', async () => {
+    using world = await TestWorld.join()
+    const memory = world.arrays(device => device.createPool().zeros(Float32Array, 1))
+    world.all((comm, rank) => comm.allReduce(memory[rank], memory[rank]))
+    await Promise.all([...world.comms.map(comm => comm.finished()), world.close()])
+  })
+})

@@ -170,8 +170,11 @@ describe('a communicator', () => {
     })
     const signal = AbortSignal.timeout(20)
     await assert.rejects(Communicator.join(world.devices[0], { ...lone, id: uniqueId(world.devices[0]), signal }), {
-      name: 'AbortError',
+      name: 'TimeoutError',
     })
+    const own = new Error('of the program')
+    const aborted = AbortSignal.abort(own)
+    await assert.rejects(Communicator.joinAll(world.devices, { signal: aborted }), own)
   })
 
   it('says that a rank is gone, and is aborted; a smaller world goes on', async () => {

@@ -88,7 +88,11 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
   private state: 'open' | 'closing' | 'closed' | 'aborted' = 'open'
   private collectives = 0
   private readonly registrations = new Map<RegistrablePool, { registration: Registration; stop: () => void }>()
-  private readonly arenas = new Set<SymmetricArena>()
+  /**
+   * Those that are open.
+   * @internal
+   */
+  readonly arenas = new Set<SymmetricArena>()
   private readonly streams = new Set<Stream>()
   private lastStream: Stream | null = null
   private readonly meeting: MeetingPlace
@@ -290,6 +294,7 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
       const wait = { timeoutMs: this.timeoutMs }
       await this.joined.settle('close', this.nccl.ncclCommFinalize(this.handle), wait)
       this.joined.check('close', this.nccl.ncclCommDestroy(this.handle))
+      this.joined.isOver = true
       this.ended('closed')
     } catch (error) {
       if (!this.closed) this.state = 'open'
@@ -304,8 +309,8 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
   abort(): void {
     if (this.closed) return
     const { context } = this.device
-    if (!this.joined.isAborted) context.giveBack(() => this.nccl.ncclCommAbort(this.handle))
-    this.joined.isAborted = true
+    if (!this.joined.isOver) context.giveBack(() => this.nccl.ncclCommAbort(this.handle))
+    this.joined.isOver = true
     this.forgetMemory()
     this.ended('aborted')
   }
@@ -352,14 +357,6 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
     return this.joined.handle
   }
 
-  /**
-   * Closes the arena with this communicator.
-   * @internal
-   */
-  keepArena(arena: SymmetricArena): void {
-    this.arenas.add(arena)
-  }
-
   private get condition(): string {
     return this.state === 'open' && this.joined.failure !== null ? 'failed' : this.state
   }
@@ -388,7 +385,7 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
     const { joined, streams } = this
     const end = performance.now() + timeoutMs
     const isDone = () => {
-      joined.check(call, joined.ask())
+      if (!joined.isOver || streams.size > 0) joined.stateFor(call)
       for (const stream of streams) if (!stream.isOpen || stream.query()) streams.delete(stream)
       if (streams.size > 0 && performance.now() > end) throw joined.timedOut(call, timeoutMs)
       return streams.size === 0

@@ -6,7 +6,7 @@ import type { Device } from '../core/device/device.js'
 import { untilDone } from '../core/order/polling.js'
 import { relaxed } from '../core/order/relaxed.js'
 import type { Stream } from '../core/order/stream.js'
-import type { DeviceBuffer } from '../core/pool/buffer.js'
+import type { PlainPool } from '../core/pool/driver-owned/plain-pool.js'
 import { CommunicatorError } from './communicator-error.js'
 import { ranksHere } from './communicators.js'
 import { NCCL_OPS, NCCL_RESULT, NCCL_TYPES } from './constants.js'
@@ -23,6 +23,7 @@ class Party {
   constructor(private readonly call: string) {}
 
   join(rank: JoinedRank, work: Work): void {
+    for (const other of this.calls.keys()) if (!other.isWell) this.leave(other)
     this.calls.set(rank, work)
     if (this.calls.size === ranksHere(rank.world).length) this.begin(rank)
   }
@@ -47,40 +48,62 @@ const parties = new Map<string, Party>()
 
 /** Where the ranks of a communicator meet. */
 export class MeetingPlace {
+  private latest: Promise<void> = Promise.resolve()
   private stream: Stream | null = null
-  private memory: DeviceBuffer | null = null
+  private pool: PlainPool | null = null
+  /** a byte of the pool */
+  private ptr = 0
 
   constructor(
     private readonly device: Device,
     private readonly rank: JoinedRank,
   ) {}
 
-  /** Makes a call with all ranks, once all have come. Rejects with CommunicatorError if one does not come in time. */
+  /**
+   * Makes a call with all ranks, once all have come. Rejects with CommunicatorError if one does not come in time. A
+   * call waits for earlier ones of this rank, since ranks meet for one call at a time.
+   */
   async call(call: string, work: Work, wait: Wait): Promise<void> {
-    if (this.rank.ranks > 1) await this.meet(call, wait)
-    await this.together(call, work, wait)
+    const own = this.latest.then(async () => {
+      this.rank.stateFor(call)
+      if (this.rank.ranks > 1) await this.meet(call, wait)
+      await this.together(call, work, wait)
+    })
+    this.latest = own.catch(() => {})
+    await own
   }
 
-  /** After a refusal it can be repeated. */
+  /** The device may have closed all pools and streams before. After a refusal it can be repeated. */
   close(): void {
-    this.memory?.free()
-    this.memory = null
+    this.pool?.close()
+    this.pool = null
     this.stream?.close()
     this.stream = null
+  }
+
+  private takeByte(stream: Stream): void {
+    const pool = this.device.createPlainPool()
+    pool.warnOnHeld = false
+    try {
+      this.ptr = pool.allocate(1, stream).ptr
+      this.pool = pool
+    } catch (error) {
+      pool.close()
+      throw error
+    }
   }
 
   private async meet(call: string, wait: Wait): Promise<void> {
     const { rank, device } = this
     const { nccl } = rank
     this.stream ??= device.createStream()
-    this.memory ??= device.createPlainPool().allocate(1, this.stream)
-    const { stream, memory } = this
-    const { ptr } = memory
+    if (this.pool === null) this.takeByte(this.stream)
+    const { stream, ptr } = this
     const work = () => nccl.ncclAllReduce(ptr, ptr, 1, NCCL_TYPES.uint8.type, NCCL_OPS.max, rank.handle, stream.handle)
     await this.together(`${call}, where all ranks meet`, work, wait)
     const end = performance.now() + wait.timeoutMs
     const haveMet = () => {
-      rank.check(call, rank.ask())
+      rank.stateFor(call)
       if (stream.query()) return true
       if (performance.now() > end) throw rank.timedOut(call, wait.timeoutMs)
       return false
@@ -98,6 +121,7 @@ export class MeetingPlace {
     if (party.hasBegun) parties.delete(key)
     const end = performance.now() + wait.timeoutMs
     const hasBegun = () => {
+      rank.stateFor(call)
       if (!party.hasBegun && performance.now() > end) throw this.alone(call, wait.timeoutMs)
       return party.hasBegun
     }

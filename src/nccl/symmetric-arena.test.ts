@@ -64,6 +64,31 @@ describe('a symmetric arena', () => {
     )
   })
 
+  it('is made after another one that is asked for at the same time', async () => {
+    using world = await TestWorld.join()
+    const arenas = await Promise.all(
+      world.comms.map(comm =>
+        Promise.all([2 * MiB, 6 * MiB].map(async bytes => await comm.createSymmetricArena({ bytes }))),
+      ),
+    )
+    const sizes = arenas.map(each => each.map(arena => arena.stats().reservedBytes))
+    assert.deepEqual(sizes, [
+      [2 * MiB, 6 * MiB],
+      [2 * MiB, 6 * MiB],
+    ])
+    assert.equal(world.nccl.registered, 4)
+    for (const arena of arenas.flat()) arena.close()
+    assert.equal(world.comms[0].arenas.size, 0, 'closed arenas are forgotten')
+  })
+
+  it('goes with its device', async () => {
+    using world = await TestWorld.join()
+    await arenasOf(world)
+    world.devices[0].close()
+    assert.equal(world.comms[0].closed, true)
+    assert.equal(world.driver.usedBytes(0), 0)
+  })
+
   it('is refused where a rank does not come, or NCCL refuses, and leaves no memory', async () => {
     using world = await TestWorld.join({ timeoutMs: 30 })
     await assert.rejects(world.comms[0].createSymmetricArena({ bytes: MiB }), {

@@ -18,8 +18,9 @@ import { Cell } from './nccl.js'
 
 /** The communicator of an arena. */
 interface Owner extends Pick<Collectives, 'device' | 'ranks' | 'allGather'> {
+  /** those that are closed with the communicator */
+  readonly arenas: Set<SymmetricArena>
   finished(): Promise<void>
-  keepArena(arena: SymmetricArena): void
 }
 
 /** The least alignment of a buffer in a window, which NCCL 2.30 asks for in memory of several mappings. */
@@ -55,7 +56,7 @@ export class SymmetricArena extends ArenaPool {
   ): Promise<SymmetricArena> {
     const call = 'createSymmetricArena'
     const arena = new SymmetricArena(communicator, bytes, debug)
-    communicator.keepArena(arena)
+    communicator.arenas.add(arena)
     const { nccl, handle } = joined
     const [{ ptr, bytes: segmentBytes }] = arena.segments()
     const window = new Cell()
@@ -89,6 +90,12 @@ export class SymmetricArena extends ArenaPool {
     const buffer = super.tryAllocate(bytes, ...aligned(stream, alignment))
     if (this.debug && buffer !== null) this.note(buffer.ptr, buffer.byteLength)
     return buffer
+  }
+
+  override close(): ReturnType<ArenaPool['close']> {
+    const report = super.close()
+    this.communicator.arenas.delete(this)
+    return report
   }
 
   /**
