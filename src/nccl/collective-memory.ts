@@ -43,6 +43,9 @@ export interface Plan {
   readonly count: number
   readonly type: number
   readonly stream: Stream
+  readonly memories: readonly CollectiveMemory[]
+  /** whether the stream was captured */
+  readonly isCaptured: boolean
 }
 
 /**
@@ -69,7 +72,18 @@ export function planCollective(
   stream.checkUsable(call)
   for (const use of uses) checkOrder(call, use, stream)
   for (const memory of memories) announceUse(call, memory, stream)
-  return { addresses, count, type, stream }
+  return { addresses, count, type, stream, memories, isCaptured: stream.capture !== null }
+}
+
+/** Throws PoolError if memory or the stream of a plan have changed since. */
+export function checkPlan(call: string, { memories, stream, isCaptured }: Plan): void {
+  stream.checkUsable(call)
+  for (const memory of memories) memory.addressFor(call)
+  if (isCaptured === (stream.capture !== null)) return
+  throw new PoolError(
+    `${call}: a capture of its stream began or ended within the group; do that before or after`,
+    'ERR_STREAM_CAPTURED',
+  )
 }
 
 function checkMemory(call: string, { argument, memory }: MemoryUse, context: Context): void {

@@ -362,17 +362,21 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
   }
 
   /** Lets NCCL begin a checked call, or the open group take it. */
-  protected override submit(call: string, { stream }: Plan, work: (stream: number) => number): void {
-    this.collectives++
-    if (stream !== this.lastStream) this.streams.add(stream)
-    this.lastStream = stream
+  protected override submit(call: string, plan: Plan, work: (stream: number) => number): void {
+    const { stream } = plan
+    const counted = (handle: number) => {
+      this.collectives++
+      if (stream !== this.lastStream) this.streams.add(stream)
+      this.lastStream = stream
+      return work(handle)
+    }
     for (const { registration } of this.registrations.values()) registration.catchUp()
     if (isGrouping()) {
-      addToGroup({ call, rank: this.joined, timeoutMs: this.timeoutMs, stream, work })
+      addToGroup({ call, rank: this.joined, timeoutMs: this.timeoutMs, plan, work: counted })
       return
     }
     this.device.context.activate()
-    const result = stream.submit(call, work)
+    const result = stream.submit(call, counted)
     if (result !== NCCL_RESULT.ncclSuccess) this.joined.settleNow(call, result, this.timeoutMs)
   }
 
@@ -456,7 +460,14 @@ function checkDevices(call: string, devices: readonly Device[]): void {
     throw new WrongTypeError(`${call}: devices must be an array, such as openDevices(), not ${describe(devices)}`)
   }
   if (devices.length === 0) throw new OutOfRangeError(`${call}: devices must have at least one device`)
-  for (const device of devices) openNccl(call, device)
+  const libraries = devices.map(device => openNccl(call, device).nccl)
+  const stranger = libraries.findIndex(nccl => nccl !== libraries[0])
+  if (stranger !== -1) {
+    throw new PoolError(
+      `${call}: devices 0 and ${stranger} of the list are of two drivers, whose ranks cannot meet; open all by one openDevices()`,
+      'ERR_OTHER_DEVICE',
+    )
+  }
   for (const [index, device] of devices.entries()) {
     const other = devices.findIndex(each => each.context.sharesDevice(device.context))
     if (other === index) continue

@@ -5,7 +5,8 @@
 import { WrongTypeError } from '../core/base/argument-errors.js'
 import { describe } from '../core/base/bytes.js'
 import { PoolError } from '../core/base/errors.js'
-import type { Stream } from '../core/order/stream.js'
+import { isUnwantedPromise } from '../core/base/thrown.js'
+import { checkPlan, type Plan } from './collective-memory.js'
 import { NCCL_RESULT } from './constants.js'
 import { errorOf, type JoinedRank } from './joined-rank.js'
 
@@ -14,7 +15,7 @@ interface GroupedCall {
   readonly call: string
   readonly rank: JoinedRank
   readonly timeoutMs: number
-  readonly stream: Stream
+  readonly plan: Plan
   readonly work: (stream: number) => number
 }
 
@@ -38,14 +39,18 @@ export function runGroup(work: () => void): void {
   }
   const isInner = open !== null
   const calls: GroupedCall[] = open ?? []
+  const { length } = calls
   open = calls
   try {
     const result: unknown = work()
-    if (typeof (result as PromiseLike<unknown> | undefined)?.then === 'function') {
+    if (isUnwantedPromise(result)) {
       throw new WrongTypeError(
         'group: work must not be async, since all its calls begin together; await before the group',
       )
     }
+  } catch (error) {
+    calls.length = length // the outer group may go on without the inner one
+    throw error
   } finally {
     if (!isInner) open = null
   }
@@ -54,14 +59,14 @@ export function runGroup(work: () => void): void {
 
 function begin(calls: readonly GroupedCall[]): void {
   checkCaptures(calls)
-  for (const { stream, call } of calls) stream.checkUsable(call)
   const [first] = calls
+  for (const each of calls) checkStill(each, first)
   const { nccl, context } = first.rank
   const refused: [GroupedCall, number][] = []
   context.activate()
   check(first, nccl.ncclGroupStart())
   for (const each of calls) {
-    const result = each.stream.submit(each.call, each.work)
+    const result = each.plan.stream.submit(each.call, each.work)
     if (result !== NCCL_RESULT.ncclSuccess && result !== NCCL_RESULT.ncclInProgress) refused.push([each, result])
   }
   const ended = nccl.ncclGroupEnd()
@@ -72,6 +77,17 @@ function begin(calls: readonly GroupedCall[]): void {
   if (ended !== NCCL_RESULT.ncclInProgress) check(first, ended)
 }
 
+/** The program may have ended things within the group, behind the call that needs them. */
+function checkStill({ call, rank, plan }: GroupedCall, first: GroupedCall): void {
+  rank.checkNotOver(call)
+  checkPlan(call, plan)
+  if (rank.nccl === first.rank.nccl) return
+  throw new PoolError(
+    'group: the devices are of two drivers, whose ranks cannot meet; use a group for each driver',
+    'ERR_OTHER_DEVICE',
+  )
+}
+
 function check({ rank, call }: GroupedCall, result: number): void {
   if (result !== NCCL_RESULT.ncclSuccess) {
     throw errorOf(rank.nccl, rank.handle, call, result, 'the group has not begun; abort its communicators')
@@ -80,7 +96,7 @@ function check({ rank, call }: GroupedCall, result: number): void {
 
 /** Launches of graphs that belong to several devices of one thread wait for each other, and the thread with them. */
 function checkCaptures(calls: readonly GroupedCall[]): void {
-  const captured = new Set(calls.filter(({ stream }) => stream.capture !== null).map(({ rank }) => rank.context))
+  const captured = new Set(calls.filter(({ plan }) => plan.stream.capture !== null).map(({ rank }) => rank.context))
   if (captured.size < 2) return
   throw new PoolError(
     'group: streams of several devices are captured, and their graphs would wait for each other in this thread; ' +

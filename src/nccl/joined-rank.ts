@@ -57,12 +57,16 @@ export class JoinedRank {
 
   /** The state, for a call that waits. Throws if NCCL knows of a failure, or if the rank has ended meanwhile. */
   stateFor(call: string): number {
-    if (this.isOver) {
-      throw new PoolError(`${call}: the communicator was closed or aborted meanwhile; join again`, 'ERR_POOL_CLOSED')
-    }
+    this.checkNotOver(call)
     const state = this.ask()
     this.check(call, state)
     return state
+  }
+
+  /** Throws PoolError once the rank has ended. */
+  checkNotOver(call: string): void {
+    if (!this.isOver) return
+    throw new PoolError(`${call}: the communicator was closed or aborted meanwhile; join again`, 'ERR_POOL_CLOSED')
   }
 
   /** Throws CommunicatorError for a result that says neither success nor that the call goes on. */
