@@ -14,6 +14,7 @@ import { Device } from '../core/device/device.js'
 import { untilDone } from '../core/order/polling.js'
 import { relaxed } from '../core/order/relaxed.js'
 import type { Stream } from '../core/order/stream.js'
+import { CapturedCalls } from './captured-calls.js'
 import type { Plan } from './collective-memory.js'
 import { Collectives } from './collectives.js'
 import { CommunicatorError } from './communicator-error.js'
@@ -96,6 +97,7 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
   private readonly streams = new Set<Stream>()
   private lastStream: Stream | null = null
   private readonly meeting: MeetingPlace
+  private readonly captured: CapturedCalls
 
   private constructor(
     /** the device of this rank */
@@ -108,6 +110,7 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
     this.rank = joined.rank
     this.ranks = joined.ranks
     this.meeting = new MeetingPlace(device, joined)
+    this.captured = new CapturedCalls(part.clocks)
     part.add(this)
   }
 
@@ -278,19 +281,21 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
   }
 
   /**
-   * Waits for the work of all collectives, deregisters memory, closes symmetric arenas and leaves the world; Node goes
-   * on meanwhile. All ranks call it. Rejects with CommunicatorError if a rank is gone, or after `timeoutMs`: call
-   * `abort` then.
+   * Waits for the work of all collectives, deregisters memory, closes symmetric arenas and graphs with collectives, and
+   * leaves the world; Node goes on meanwhile. All ranks call it. Rejects with CommunicatorError if a rank is gone, or
+   * after `timeoutMs`: call `abort` then.
    */
   async close(): Promise<void> {
     if (this.closed) return
     checkNoGroup('close')
     if (this.state === 'closing') throw new PoolError('close: the communicator is being closed; await that call')
+    this.captured.check('close')
     this.state = 'closing'
     try {
       if (this.joined.failure !== null) throw this.joined.failure
       await this.workDone('close', { timeoutMs: this.timeoutMs })
       this.forgetMemory()
+      this.captured.close('close')
       const wait = { timeoutMs: this.timeoutMs }
       await this.joined.settle('close', this.nccl.ncclCommFinalize(this.handle), wait)
       this.joined.check('close', this.nccl.ncclCommDestroy(this.handle))
@@ -304,11 +309,13 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
 
   /**
    * Ends the communicator at once, whatever other ranks do: kernels of NCCL that wait for them end, and what they would
-   * have written is undefined. Memory of pools stays whole and usable. A second call does nothing.
+   * have written is undefined. Graphs with collectives are closed. Memory of pools stays whole and usable. A second
+   * call does nothing.
    */
   abort(): void {
     if (this.closed) return
     const { context } = this.device
+    this.captured.close('abort')
     if (!this.joined.isOver) context.giveBack(() => this.nccl.ncclCommAbort(this.handle))
     this.joined.isOver = true
     this.forgetMemory()
@@ -368,6 +375,7 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
       this.collectives++
       if (stream !== this.lastStream) this.streams.add(stream)
       this.lastStream = stream
+      this.captured.note(stream)
       return work(handle)
     }
     for (const { registration } of this.registrations.values()) registration.catchUp()
