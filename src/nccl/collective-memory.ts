@@ -65,6 +65,7 @@ export function planCollective(
   const addresses = uses.map(({ argument, memory, shares }) =>
     memory.rangeOf(call, 0, shares * count * bytes, `${argument}: byteOffset`),
   )
+  for (const [i, address] of addresses.entries()) checkAligned(call, uses[i], address, bytes)
   if (uses.length === 2) checkApart(call, uses, addresses, count * bytes, inPlace)
   const memories = uses.map(({ memory }) => memory)
   const { stream = launchStream(defaultStream, memories, call) } = options
@@ -128,6 +129,15 @@ function countOf(call: string, uses: readonly MemoryUse[], bytes: number, given:
   })
   throw new OutOfRangeError(
     `${call}: ${wanted.join(', ')}, which do not match; pass count, or memory of matching sizes`,
+  )
+}
+
+/** Refuses memory that begins within an element: it is an illegal address for NCCL's kernels. */
+function checkAligned(call: string, { argument }: MemoryUse, address: number, bytes: number): void {
+  if (address % bytes === 0) return
+  throw new OutOfRangeError(
+    `${call}: ${argument} begins ${address % bytes} bytes behind a multiple of ${bytes}, the bytes of an element; ` +
+      'begin at a multiple',
   )
 }
 

@@ -125,4 +125,14 @@ describe('the end of a communicator', () => {
     world.all((comm, rank) => comm.allReduce(memory[rank], memory[rank]))
     await Promise.all([...world.comms.map(comm => comm.finished()), world.close()])
   })
+
+  it('is aborted at the end of its block when its close fails', async () => {
+    using world = await TestWorld.join({ timeoutMs: 20 })
+    const [alone] = world.comms
+    const block = async () => {
+      await using _ = alone
+    }
+    await assert.rejects(block, { code: 'ERR_COMMUNICATOR', message: /within 20 ms/ })
+    assert.equal(String(alone), 'Communicator { rank 0 of 2, aborted }')
+  })
 })

@@ -21,8 +21,8 @@ import { CommunicatorError } from './communicator-error.js'
 import {
   arenaBytesOf,
   type CommunicatorOptions,
-  checkPlace,
   type JoinOptions,
+  placeOf,
   type SymmetricArenaOptions,
   waitOf,
 } from './communicator-options.js'
@@ -64,7 +64,7 @@ export interface CommunicatorStats {
  * device.
  */
 export function uniqueId(device: Device): Uint8Array {
-  const { nccl } = openNccl('uniqueId', device)
+  const nccl = openNccl('uniqueId', device)
   const id = new Uint8Array(UNIQUE_ID_BYTES)
   const result = nccl.ncclGetUniqueId(id)
   if (result === NCCL_RESULT.ncclSuccess) return id
@@ -122,16 +122,15 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
   static async join(device: Device, options: JoinOptions): Promise<Communicator> {
     const call = 'Communicator.join'
     const wait = waitOf(call, options, ['id', 'rank', 'ranks'])
-    checkPlace(call, options)
+    const { id, rank, ranks } = placeOf(call, options)
     checkNoGroup(call)
-    const { nccl, part } = openNccl(call, device)
-    const { id, rank, ranks } = options
+    const nccl = openNccl(call, device)
     const joined = new JoinedRank(nccl, device.context, Buffer.from(id).toString('hex'), rank, ranks)
     if (ranksHere(joined.world).includes(rank)) {
       throw new PoolError(`${call}: rank ${rank} of this id is in this thread already; each rank has another number`)
     }
     const result = relaxed(device.context.activate(), () => nccl.ncclCommInitRankConfig(joined.cell, ranks, id, rank))
-    return await Communicator.arrive(call, device, joined, part, result, wait)
+    return await Communicator.arrive(call, device, joined, result, wait)
   }
 
   /**
@@ -147,8 +146,7 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
     const world = Buffer.from(id).toString('hex')
     const ranks = devices.map((device, rank) => ({
       device,
-      part: openNccl(call, device).part,
-      joined: new JoinedRank(openNccl(call, device).nccl, device.context, world, rank, devices.length),
+      joined: new JoinedRank(openNccl(call, device), device.context, world, rank, devices.length),
     }))
     const { nccl } = ranks[0].joined
     const started = nccl.ncclGroupStart()
@@ -156,9 +154,9 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
       relaxed(device.context.activate(), () => nccl.ncclCommInitRankConfig(joined.cell, joined.ranks, id, joined.rank)),
     )
     const ended = nccl.ncclGroupEnd()
-    const arrivals = ranks.map(async ({ device, joined, part }, rank) => {
+    const arrivals = ranks.map(async ({ device, joined }, rank) => {
       const result = [started, results[rank], ended].find(each => each !== NCCL_RESULT.ncclSuccess) ?? joined.ask()
-      return await Communicator.arrive(call, device, joined, part, result, wait)
+      return await Communicator.arrive(call, device, joined, result, wait)
     })
     return await allOrNone(arrivals)
   }
@@ -177,13 +175,12 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
     call: string,
     device: Device,
     joined: JoinedRank,
-    part: Communicators,
     result: number,
     { signal, timeoutMs }: Wait,
   ): Promise<Communicator> {
     try {
       await joined.settle(call, result, { signal, timeoutMs })
-      return new Communicator(device, joined, part, timeoutMs)
+      return new Communicator(device, joined, device.partOf(call, Communicators), timeoutMs)
     } catch (error) {
       if (joined.handle !== 0) joined.nccl.ncclCommAbort(joined.handle)
       throw error
@@ -255,7 +252,7 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
    * `abort` is left then.
    */
   async finished(options: CommunicatorOptions = {}): Promise<void> {
-    const wait = waitOf('finished', { timeoutMs: this.timeoutMs, ...options })
+    const wait = waitOf('finished', options, [], this.timeoutMs)
     this.checkOpen('finished')
     await this.workDone('finished', wait)
   }
@@ -322,10 +319,13 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
     this.ended('aborted')
   }
 
-  /** The end of an `await using` block: `close()`, or `abort()` if the communicator has failed. */
+  /** The end of an `await using` block: `close()`, and `abort()` if the communicator has failed, now or before. */
   async [Symbol.asyncDispose](): Promise<void> {
-    if (this.joined.failure === null) await this.close()
-    else this.abort()
+    try {
+      if (this.joined.failure === null) await this.close()
+    } finally {
+      if (this.joined.failure !== null) this.abort()
+    }
   }
 
   /** The end of a `using` block: `abort()`, unless `close` was awaited before. */
@@ -450,13 +450,13 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
   }
 }
 
-/** The NCCL of a device, and the device's communicators. */
-function openNccl(call: string, device: Device) {
+/** The NCCL of an open device. */
+function openNccl(call: string, device: Device): Nccl {
   if (!(device instanceof Device)) {
     throw new WrongTypeError(`${call}: device must be a Device, such as openDevice(0), not ${describe(device)}`)
   }
-  const part = device.partOf(call, Communicators)
-  return { nccl: ncclFor(device.context.activate()), part }
+  device.partOf(call, Communicators) // refuses a closed device
+  return ncclFor(device.context.activate())
 }
 
 function checkNoGroup(call: string): void {
@@ -468,7 +468,7 @@ function checkDevices(call: string, devices: readonly Device[]): void {
     throw new WrongTypeError(`${call}: devices must be an array, such as openDevices(), not ${describe(devices)}`)
   }
   if (devices.length === 0) throw new OutOfRangeError(`${call}: devices must have at least one device`)
-  const libraries = devices.map(device => openNccl(call, device).nccl)
+  const libraries = devices.map(device => openNccl(call, device))
   const stranger = libraries.findIndex(nccl => nccl !== libraries[0])
   if (stranger !== -1) {
     throw new PoolError(
