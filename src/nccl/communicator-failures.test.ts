@@ -135,4 +135,31 @@ describe('the end of a communicator', () => {
     await assert.rejects(block, { code: 'ERR_COMMUNICATOR', message: /within 20 ms/ })
     assert.equal(String(alone), 'Communicator { rank 0 of 2, aborted }')
   })
+
+  it('closes graphs of its collectives before it ends, since NCCL would wait for them', async () => {
+    for (const end of ['close', 'abort'] as const) {
+      using world = await TestWorld.join({ devices: 1 })
+      const [comm] = world.comms
+      const [device] = world.devices
+      const stream = device.createStream()
+      const memory = device.createPool({ warnOnHeld: false }).zeros(Float32Array, 1, stream)
+      const capture = (work: () => void) => {
+        stream.synchronize()
+        stream.beginCapture()
+        work()
+        return stream.endCapture()
+      }
+      const other = capture(() => memory.fill(1))
+      const graph = capture(() => comm.allReduce(memory, memory))
+      stream.beginCapture()
+      comm.allReduce(memory, memory)
+      await assert.rejects(comm.close(), { code: 'ERR_STREAM_CAPTURED', message: /end the capture first/ })
+      if (end === 'close') stream.abortCapture()
+      await comm[end]()
+      assert.deepEqual([String(graph), String(other)], ['Graph { closed }', 'Graph { open }'])
+      assert.throws(() => graph.launch(stream), { message: /the graph is closed/ })
+      other.launch(stream)
+      assert.deepEqual(await elements([memory]), [[1]])
+    }
+  })
 })

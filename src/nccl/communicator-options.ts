@@ -103,7 +103,7 @@ export function waitOf(
   return { signal, timeoutMs }
 }
 
-/** The place of a rank. Asked once, and copied. Throws TypeError or RangeError for a bad id, rank or number of ranks. */
+/** The place of a rank, read once. Throws TypeError or RangeError for a bad id, rank or number of ranks. */
 export function placeOf(call: string, { id, rank, ranks }: JoinOptions) {
   if (!isUint8Array(id)) {
     throw new WrongTypeError(`${call}: id must be the Uint8Array that uniqueId(device) returned, not ${describe(id)}`)

@@ -7,6 +7,7 @@ import type { DeviceArray } from '../core/pool/array.js'
 import type { CachingPool } from '../core/pool/caching/caching-pool.js'
 import { Communicator, uniqueId } from './communicator.js'
 import type { CommunicatorError } from './communicator-error.js'
+import { suspendAndResume, suspendElsewhere } from './suspending-rank.fixture.js'
 import { elements, TestWorld } from './world.fixture.js'
 
 const RANKS = 3
@@ -245,33 +246,6 @@ describe('a communicator', () => {
     assert.deepEqual(await elements([receive]), [[2]])
   })
 
-  it('closes graphs of its collectives before it ends, since NCCL would wait for them', async () => {
-    for (const end of ['close', 'abort'] as const) {
-      using world = await TestWorld.join({ devices: 1 })
-      const [comm] = world.comms
-      const [device] = world.devices
-      const stream = device.createStream()
-      const memory = device.createPool({ warnOnHeld: false }).zeros(Float32Array, 1, stream)
-      const capture = (work: () => void) => {
-        stream.synchronize()
-        stream.beginCapture()
-        work()
-        return stream.endCapture()
-      }
-      const other = capture(() => memory.fill(1))
-      const graph = capture(() => comm.allReduce(memory, memory))
-      stream.beginCapture()
-      comm.allReduce(memory, memory)
-      await assert.rejects(comm.close(), { code: 'ERR_STREAM_CAPTURED', message: /end the capture first/ })
-      if (end === 'close') stream.abortCapture()
-      await comm[end]()
-      assert.deepEqual([String(graph), String(other)], ['Graph { closed }', 'Graph { open }'])
-      assert.throws(() => graph.launch(stream), { message: /the graph is closed/ })
-      other.launch(stream)
-      assert.deepEqual(await elements([memory]), [[1]])
-    }
-  })
-
   it('suspends and resumes from NCCL 2.29.7 on', async () => {
     using world = await TestWorld.join({ devices: 1, version: 22907 })
     const [comm] = world.comms
@@ -280,6 +254,13 @@ describe('a communicator', () => {
     assert.ok(comm.stats().ncclBytes! < before)
     await comm.resume()
     assert.equal(comm.stats().ncclBytes, before)
+  })
+
+  it('suspends and resumes together with a rank of another thread', async () => {
+    const version = 22907
+    using world = TestWorld.open({ devices: 1, version })
+    const id = uniqueId(world.devices[0])
+    assert.deepEqual(await Promise.all([suspendAndResume(world, id, 0), suspendElsewhere(version, id)]), [3, 3])
   })
 })
 

@@ -237,13 +237,15 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
    */
   async suspend(): Promise<void> {
     this.checkAlone('suspend', 'ncclCommSuspend')
-    await this.meet('suspend', () => this.nccl.ncclCommSuspend(this.handle, SUSPEND_MEMORY))
+    const work = () => this.nccl.ncclCommSuspend(this.handle, SUSPEND_MEMORY)
+    await this.meeting.call('suspend', work, { timeoutMs: this.timeoutMs })
   }
 
-  /** Ends `suspend`, on all ranks. */
+  /** Ends `suspend`, on all ranks. NCCL blocks the thread until all have called it. */
   async resume(): Promise<void> {
     this.checkAlone('resume', 'ncclCommResume')
-    await this.meet('resume', () => this.nccl.ncclCommResume(this.handle))
+    const work = () => this.nccl.ncclCommResume(this.handle)
+    await this.meeting.call('resume', work, { timeoutMs: this.timeoutMs }, true)
   }
 
   /**
@@ -386,10 +388,6 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
     this.device.context.activate()
     const result = stream.submit(call, counted)
     if (result !== NCCL_RESULT.ncclSuccess) this.joined.settleNow(call, result, this.timeoutMs)
-  }
-
-  private async meet(call: string, work: () => number): Promise<void> {
-    await this.meeting.call(call, work, { timeoutMs: this.timeoutMs })
   }
 
   /** Waits for the work of collectives, as long as NCCL knows of no failure. */

@@ -17,6 +17,7 @@ type Work = () => number
 
 /** The ranks of this thread that make one call together. */
 class Party {
+  readonly refusals = new Map<JoinedRank, CommunicatorError>()
   private readonly calls = new Map<JoinedRank, Work>()
   hasBegun = false
 
@@ -39,7 +40,7 @@ class Party {
     results.push(nccl.ncclGroupEnd())
     const refused = results.find(result => result !== NCCL_RESULT.ncclSuccess && result !== NCCL_RESULT.ncclInProgress)
     if (refused === undefined) return
-    for (const rank of this.calls.keys()) rank.failure ??= rank.refused(this.call, refused)
+    for (const rank of this.calls.keys()) this.refusals.set(rank, rank.refused(this.call, refused))
   }
 }
 
@@ -61,12 +62,13 @@ export class MeetingPlace {
 
   /**
    * Makes a call with all ranks, once all have come. Rejects with CommunicatorError if one does not come in time. A
-   * call waits for earlier ones of this rank, since ranks meet for one call at a time.
+   * call waits for earlier ones of this rank, since ranks meet for one call at a time. A suspended communicator has no
+   * collectives to meet by, and NCCL blocks until all have come.
    */
-  async call(call: string, work: Work, wait: Wait): Promise<void> {
+  async call(call: string, work: Work, wait: Wait, isSuspended = false): Promise<void> {
     const own = this.latest.then(async () => {
       this.rank.stateFor(call)
-      if (this.rank.ranks > 1) await this.meet(call, wait)
+      if (this.rank.ranks > 1 && !isSuspended) await this.meet(call, wait)
       await this.together(call, work, wait)
     })
     this.latest = own.catch(() => {})
@@ -130,7 +132,8 @@ export class MeetingPlace {
     } finally {
       if (!party.hasBegun) party.leave(rank)
     }
-    if (rank.failure !== null) throw rank.failure
+    const refusal = party.refusals.get(rank)
+    if (refusal !== undefined) throw refusal
     await rank.settle(call, NCCL_RESULT.ncclSuccess, wait)
   }
 
