@@ -291,7 +291,7 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
     this.captured.check('close')
     this.state = 'closing'
     try {
-      if (this.joined.failure !== null) throw this.joined.failure
+      if (this.joined.failure !== null) throw this.failedBefore('close', this.joined.failure)
       await this.workDone('close', { timeoutMs: this.timeoutMs })
       this.forgetMemory()
       this.captured.close('close')
