@@ -14,6 +14,7 @@ import { Device } from '../core/device/device.js'
 import { untilDone } from '../core/order/polling.js'
 import { relaxed } from '../core/order/relaxed.js'
 import type { Stream } from '../core/order/stream.js'
+import type { PlainPool } from '../core/pool/driver-owned/plain-pool.js'
 import { CapturedCalls } from './captured-calls.js'
 import type { Plan } from './collective-memory.js'
 import { Collectives } from './collectives.js'
@@ -94,6 +95,11 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
    * @internal
    */
   readonly arenas = new Set<SymmetricArena>()
+  /**
+   * Those of calls that wait.
+   * @internal
+   */
+  readonly pools = new Set<PlainPool>()
   private readonly streams = new Set<Stream>()
   private lastStream: Stream | null = null
   private readonly meeting: MeetingPlace
@@ -408,6 +414,7 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
   private forgetMemory(): void {
     for (const pool of [...this.registrations.keys()]) this.deregister(pool)
     for (const arena of [...this.arenas]) arena.close()
+    for (const pool of this.pools) pool.close()
     this.meeting.close()
   }
 

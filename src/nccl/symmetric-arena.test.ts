@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
+import { setImmediate } from 'node:timers/promises'
 import { MiB } from '../core/base/bytes.js'
 import { Communicator } from './communicator.js'
 import type { SymmetricArena } from './symmetric-arena.js'
@@ -62,6 +63,21 @@ describe('a symmetric arena', () => {
       (await compare(without)).map(({ status }) => status),
       ['fulfilled', 'fulfilled'],
     )
+  })
+
+  it('compares no offsets without the other ranks, and waits for none', async () => {
+    using world = await TestWorld.join({ timeoutMs: 30 })
+    const [arena] = await arenasOf(world, true)
+    const warnings: Error[] = []
+    const note = (warning: Error) => warnings.push(warning)
+    process.on('warning', note)
+    await assert.rejects(arena.compareOffsets(), { code: 'ERR_COMMUNICATOR', message: /within 30 ms/ })
+    const before = world.driver.usedBytes(0)
+    world.comms[0].abort()
+    await setImmediate()
+    process.off('warning', note)
+    assert.deepEqual(warnings, [])
+    assert.ok(world.driver.usedBytes(0) < before)
   })
 
   it('is made after another one that is asked for at the same time', async () => {

@@ -9,6 +9,7 @@ import { ArenaPool } from '../core/pool/arena/arena-pool.js'
 import { MOST_ALIGNMENT_BYTES } from '../core/pool/backing/backing.js'
 import type { DeviceBuffer } from '../core/pool/buffer.js'
 import { checkAlignment } from '../core/pool/caching/alignment.js'
+import type { PlainPool } from '../core/pool/driver-owned/plain-pool.js'
 import { type AllocateOptions, isOptions } from '../core/pool/long-form.js'
 import type { Collectives } from './collectives.js'
 import { WINDOW_SYMMETRIC } from './constants.js'
@@ -20,6 +21,7 @@ import { Cell } from './nccl.js'
 interface Owner extends Pick<Collectives, 'device' | 'ranks' | 'allGather'> {
   /** those that are closed with the communicator */
   readonly arenas: Set<SymmetricArena>
+  readonly pools: Set<PlainPool>
   finished(): Promise<void>
 }
 
@@ -105,14 +107,18 @@ export class SymmetricArena extends ArenaPool {
    */
   async compareOffsets(): Promise<void> {
     if (!this.debug) return
-    const { device, ranks } = this.communicator
-    using pool = device.createPlainPool()
-    using own = pool.upload(Uint32Array.of(this.digest, this.stats().allocations))
-    using all = pool.allocateArray(Uint32Array, 2 * ranks)
+    const { device, ranks, pools } = this.communicator
+    const pool = device.createPlainPool()
+    pool.warnOnHeld = false
+    pools.add(pool) // if a rank does not come, its close would wait for the work, until an abort ends that
+    const own = pool.upload(Uint32Array.of(this.digest, this.stats().allocations))
+    const all = pool.allocateArray(Uint32Array, 2 * ranks)
     this.communicator.allGather(own, all)
     await null // a group begins its calls first
     await this.communicator.finished()
     const found = await all.read()
+    pool.close()
+    pools.delete(pool)
     const isOther = (rank: number) => found[2 * rank] !== found[0] || found[2 * rank + 1] !== found[1]
     const others = Array.from({ length: ranks }, (_, rank) => rank).filter(isOther)
     if (others.length === 0) return
