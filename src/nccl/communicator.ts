@@ -298,6 +298,7 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
     this.state = 'closing'
     try {
       if (this.joined.failure !== null) throw this.failedBefore('close', this.joined.failure)
+      await this.meeting.idle()
       await this.workDone('close', { timeoutMs: this.timeoutMs })
       this.forgetMemory()
       this.captured.close('close')

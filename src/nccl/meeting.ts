@@ -75,6 +75,11 @@ export class MeetingPlace {
     await own
   }
 
+  /** Resolves when no call is under way, however they end. */
+  async idle(): Promise<void> {
+    await this.latest
+  }
+
   /** The device may have closed all pools and streams before. After a refusal it can be repeated. */
   close(): void {
     this.pool?.close()

@@ -97,6 +97,16 @@ describe('a symmetric arena', () => {
     assert.equal(world.comms[0].arenas.size, 0, 'closed arenas are forgotten')
   })
 
+  it('is made before a close that comes behind, and closed by it', async () => {
+    using world = await TestWorld.join({ progress: 'eager' })
+    const making = arenasOf(world)
+    await world.close()
+    assert.deepEqual(
+      (await making).map(({ closed }) => closed),
+      [true, true],
+    )
+  })
+
   it('goes with its device', async () => {
     using world = await TestWorld.join()
     await arenasOf(world)
