@@ -5,6 +5,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../core/base/bytes.js'
 import { CudaError, OutOfMemoryError, PoolError } from '../core/base/errors.js'
+import { Communicator } from './communicator.js'
 import { CommunicatorError } from './communicator-error.js'
 import type { NcclCall } from './nccl.js'
 import { elements, TestWorld } from './world.fixture.js'
@@ -93,6 +94,29 @@ describe('failures of communicators', () => {
       if (await fails(world => world.driver.failCall({ call: '*', nth, code: nth % 2 === 0 ? 1 : 2 }))) failed++
     }
     assert.ok(failed > calls / 6, `${failed} of ${calls / 3} programs had a failure`)
+  })
+})
+
+describe('a failure within a group of NCCL', () => {
+  it('leaves no group open, which would take in later calls', async () => {
+    for (let nth = 1, isReached = true; isReached; nth++) {
+      using world = TestWorld.open({ version: VERSION })
+      const all = (work: (comm: Communicator) => Promise<unknown>) => Promise.allSettled(world.comms.map(work))
+      world.driver.failCall({ call: 'cuThreadExchangeStreamCaptureMode', nth, code: 2 })
+      const before = world.driver.calls.get('cuThreadExchangeStreamCaptureMode') ?? 0
+      const join = async () => {
+        world.comms = await Communicator.joinAll(world.devices, { timeoutMs: 50 })
+      }
+      await Promise.allSettled([join()])
+      await all(comm => comm.createSymmetricArena({ bytes: KiB }))
+      isReached = (world.driver.calls.get('cuThreadExchangeStreamCaptureMode') ?? 0) - before >= nth
+      world.driver.clearFaults()
+      for (const comm of world.comms) comm.abort()
+      await join()
+      const memory = world.arrays(device => device.createPool({ warnOnHeld: false }).upload(Float32Array.of(1)))
+      world.all((comm, rank) => comm.allReduce(memory[rank], memory[rank]))
+      assert.deepEqual(await elements(memory), [[2], [2]], `the ${nth}. call`)
+    }
   })
 })
 

@@ -29,7 +29,7 @@ import {
 } from './communicator-options.js'
 import { Communicators, ranksHere } from './communicators.js'
 import { NCCL_RESULT, NCCL_SINCE, STAT_TOTAL, SUSPEND_MEMORY, UNIQUE_ID_BYTES, versionText } from './constants.js'
-import { addToGroup, isGrouping, runGroup } from './group.js'
+import { addToGroup, inOneGroup, isGrouping, runGroup } from './group.js'
 import { errorOf, JoinedRank, MOST_POLL_MS, type Wait } from './joined-rank.js'
 import { MeetingPlace } from './meeting.js'
 import { Cell, type Nccl } from './nccl.js'
@@ -155,13 +155,13 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
       joined: new JoinedRank(openNccl(call, device), device.context, world, rank, devices.length),
     }))
     const { nccl } = ranks[0].joined
-    const started = nccl.ncclGroupStart()
-    const results = ranks.map(({ device, joined }) =>
-      relaxed(device.context.activate(), () => nccl.ncclCommInitRankConfig(joined.cell, joined.ranks, id, joined.rank)),
-    )
-    const ended = nccl.ncclGroupEnd()
+    const joins = ranks.map(({ device, joined }) => () => {
+      const driver = device.context.activate()
+      return relaxed(driver, () => nccl.ncclCommInitRankConfig(joined.cell, joined.ranks, id, joined.rank))
+    })
+    const { results, ended } = beginAll(nccl, joins, ranks)
     const arrivals = ranks.map(async ({ device, joined }, rank) => {
-      const result = [started, results[rank], ended].find(each => each !== NCCL_RESULT.ncclSuccess) ?? joined.ask()
+      const result = [results[rank], ended].find(each => each !== NCCL_RESULT.ncclSuccess) ?? joined.ask()
       return await Communicator.arrive(call, device, joined, result, wait)
     })
     return await allOrNone(arrivals)
@@ -486,6 +486,16 @@ function checkDevices(call: string, devices: readonly Device[]): void {
     const other = devices.findIndex(each => each.context.sharesDevice(device.context))
     if (other === index) continue
     throw new OutOfRangeError(`${call}: devices ${other} and ${index} of the list are the same; each rank has its own`)
+  }
+}
+
+/** Begins the joins of ranks in one group; after an error none goes on. */
+function beginAll(nccl: Nccl, joins: readonly (() => number)[], ranks: readonly { joined: JoinedRank }[]) {
+  try {
+    return inOneGroup(nccl, joins)
+  } catch (error) {
+    for (const { joined } of ranks) if (joined.handle !== 0) nccl.ncclCommAbort(joined.handle)
+    throw error
   }
 }
 

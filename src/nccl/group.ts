@@ -9,6 +9,7 @@ import { isUnwantedPromise } from '../core/base/thrown.js'
 import { checkPlan, type Plan } from './collective-memory.js'
 import { NCCL_RESULT } from './constants.js'
 import { errorOf, type JoinedRank } from './joined-rank.js'
+import type { Nccl } from './nccl.js'
 
 /** A checked call, which NCCL has not heard of. */
 interface GroupedCall {
@@ -62,19 +63,40 @@ function begin(calls: readonly GroupedCall[]): void {
   const [first] = calls
   for (const each of calls) checkStill(each, first)
   const { nccl, context } = first.rank
-  const refused: [GroupedCall, number][] = []
   context.activate()
-  check(first, nccl.ncclGroupStart())
-  for (const each of calls) {
-    const result = each.plan.stream.submit(each.call, each.work)
-    if (result !== NCCL_RESULT.ncclSuccess && result !== NCCL_RESULT.ncclInProgress) refused.push([each, result])
-  }
-  const ended = nccl.ncclGroupEnd()
-  for (const [{ rank, call }, result] of refused) throw rank.refused(call, result)
+  const submits = calls.map(
+    ({ call, plan, work }) =>
+      () =>
+        plan.stream.submit(call, work),
+  )
+  const { results, ended } = inOneGroup(nccl, submits)
+  for (const [i, { rank, call }] of calls.entries()) if (isRefusal(results[i])) throw rank.refused(call, results[i])
   if (ended === NCCL_RESULT.ncclSuccess) return
   const last = new Map(calls.map(each => [each.rank, each]))
   for (const { rank, call, timeoutMs } of last.values()) rank.settleNow(call, rank.ask(), timeoutMs)
   if (ended !== NCCL_RESULT.ncclInProgress) check(first, ended)
+}
+
+/**
+ * Makes calls of NCCL in one group. The result has an ncclResult_t of each, and that of the group. The group ends also
+ * if one throws: an open one would take in all later calls of the thread.
+ */
+export function inOneGroup(nccl: Nccl, works: readonly (() => number)[]): { results: number[]; ended: number } {
+  const started = nccl.ncclGroupStart()
+  if (isRefusal(started)) return { results: works.map(() => started), ended: started }
+  let ended: number
+  const results: number[] = []
+  try {
+    for (const work of works) results.push(work())
+  } finally {
+    ended = nccl.ncclGroupEnd()
+  }
+  return { results, ended }
+}
+
+/** Whether a result says neither success nor that the call goes on. */
+export function isRefusal(result: number): boolean {
+  return result !== NCCL_RESULT.ncclSuccess && result !== NCCL_RESULT.ncclInProgress
 }
 
 /** The program may have ended things within the group, behind the call that needs them. */

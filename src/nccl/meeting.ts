@@ -10,6 +10,7 @@ import type { PlainPool } from '../core/pool/driver-owned/plain-pool.js'
 import { CommunicatorError } from './communicator-error.js'
 import { ranksHere } from './communicators.js'
 import { NCCL_OPS, NCCL_RESULT, NCCL_TYPES } from './constants.js'
+import { inOneGroup, isRefusal } from './group.js'
 import { type JoinedRank, MOST_POLL_MS, type Wait } from './joined-rank.js'
 
 /** The call of NCCL that a rank makes; returns an ncclResult_t. */
@@ -35,10 +36,13 @@ class Party {
 
   private begin({ nccl }: JoinedRank): void {
     this.hasBegun = true
-    nccl.ncclGroupStart()
-    const results = [...this.calls].map(([rank, work]) => relaxed(rank.context.activate(), work))
-    results.push(nccl.ncclGroupEnd())
-    const refused = results.find(result => result !== NCCL_RESULT.ncclSuccess && result !== NCCL_RESULT.ncclInProgress)
+    const works = [...this.calls].map(
+      ([rank, work]) =>
+        () =>
+          relaxed(rank.context.activate(), work),
+    )
+    const { results, ended } = inOneGroup(nccl, works)
+    const refused = [...results, ended].find(isRefusal)
     if (refused === undefined) return
     for (const rank of this.calls.keys()) this.refusals.set(rank, rank.refused(this.call, refused))
   }
