@@ -27,6 +27,11 @@ export class CapturedCalls {
     throw new PoolError(`${call}: its collectives are being captured; end the capture first`, 'ERR_STREAM_CAPTURED')
   }
 
+  /** Whether another library has graphs of them, once the device has closed its own. */
+  get hasForeignGraphs(): boolean {
+    return this.captures.size > 0
+  }
+
   /** Ends captures that are under way. Throws PoolError for graphs that another library has captured. */
   close(call: string): void {
     for (const [capture, holding] of [...this.captures]) {

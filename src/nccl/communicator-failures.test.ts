@@ -186,4 +186,30 @@ describe('the end of a communicator', () => {
       assert.deepEqual(await elements([memory]), [[1]])
     }
   })
+
+  it('is refused while another library has a graph of its collectives, but not to the device', async () => {
+    using world = await TestWorld.join({ devices: 1 })
+    const [comm] = world.comms
+    const [device] = world.devices
+    const stream = device.createStream()
+    const registrable = device.createPool({ backing: 'registrable' })
+    comm.register(registrable)
+    registrable.allocate(KiB).free()
+    const pool = device.createPool({ warnOnHeld: false })
+    const memory = pool.zeros(Float32Array, 1, stream)
+    stream.synchronize()
+    pool.beginCapture(stream)
+    device.context.activate()
+    world.driver.cuStreamBeginCapture(stream.handle, 2)
+    comm.allReduce(memory, memory)
+    world.driver.cuStreamEndCapture(stream.handle)
+    const graphMemory = pool.endCapture(stream)
+    const inUse = { code: 'ERR_POOL_IN_USE', message: /close their GraphMemory, first/ }
+    await assert.rejects(comm.close(), inUse)
+    assert.throws(() => comm.abort(), inUse)
+    assert.deepEqual([comm.closed, comm.stats().registeredSegments], [false, 1])
+    device.close()
+    assert.equal(comm.closed, true)
+    graphMemory.close()
+  })
 })

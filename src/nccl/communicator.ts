@@ -300,8 +300,8 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
       if (this.joined.failure !== null) throw this.failedBefore('close', this.joined.failure)
       await this.meeting.idle()
       await this.workDone('close', { timeoutMs: this.timeoutMs })
-      this.forgetMemory()
       this.captured.close('close')
+      this.forgetMemory()
       const wait = { timeoutMs: this.timeoutMs }
       await this.joined.settle('close', this.nccl.ncclCommFinalize(this.handle), wait)
       this.joined.check('close', this.nccl.ncclCommDestroy(this.handle))
@@ -320,8 +320,22 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
    */
   abort(): void {
     if (this.closed) return
-    const { context } = this.device
     this.captured.close('abort')
+    this.leave()
+  }
+
+  /**
+   * At the close of the device. Where a graph of another library would keep NCCL from ending the rank, its memory is
+   * lost.
+   * @internal
+   */
+  end(): void {
+    if (this.captured.hasForeignGraphs) this.joined.isOver = true
+    this.leave()
+  }
+
+  private leave(): void {
+    const { context } = this.device
     if (!this.joined.isOver) context.giveBack(() => this.nccl.ncclCommAbort(this.handle))
     this.joined.isOver = true
     this.forgetMemory()
