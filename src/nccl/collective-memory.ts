@@ -43,6 +43,9 @@ export interface Plan {
   readonly count: number
   readonly type: number
   readonly stream: Stream
+  readonly memories: readonly CollectiveMemory[]
+  /** whether the stream was captured */
+  readonly isCaptured: boolean
 }
 
 /**
@@ -62,6 +65,7 @@ export function planCollective(
   const addresses = uses.map(({ argument, memory, shares }) =>
     memory.rangeOf(call, 0, shares * count * bytes, `${argument}: byteOffset`),
   )
+  for (const [i, address] of addresses.entries()) checkAligned(call, uses[i], address, bytes)
   if (uses.length === 2) checkApart(call, uses, addresses, count * bytes, inPlace)
   const memories = uses.map(({ memory }) => memory)
   const { stream = launchStream(defaultStream, memories, call) } = options
@@ -69,7 +73,18 @@ export function planCollective(
   stream.checkUsable(call)
   for (const use of uses) checkOrder(call, use, stream)
   for (const memory of memories) announceUse(call, memory, stream)
-  return { addresses, count, type, stream }
+  return { addresses, count, type, stream, memories, isCaptured: stream.capture !== null }
+}
+
+/** Throws PoolError if memory or the stream of a plan have changed since. */
+export function checkPlan(call: string, { memories, stream, isCaptured }: Plan): void {
+  stream.checkUsable(call)
+  for (const memory of memories) memory.addressFor(call)
+  if (isCaptured === (stream.capture !== null)) return
+  throw new PoolError(
+    `${call}: a capture of its stream began or ended within the group; do that before or after`,
+    'ERR_STREAM_CAPTURED',
+  )
 }
 
 function checkMemory(call: string, { argument, memory }: MemoryUse, context: Context): void {
@@ -114,6 +129,15 @@ function countOf(call: string, uses: readonly MemoryUse[], bytes: number, given:
   })
   throw new OutOfRangeError(
     `${call}: ${wanted.join(', ')}, which do not match; pass count, or memory of matching sizes`,
+  )
+}
+
+/** Refuses memory that begins within an element: it is an illegal address for NCCL's kernels. */
+function checkAligned(call: string, { argument }: MemoryUse, address: number, bytes: number): void {
+  if (address % bytes === 0) return
+  throw new OutOfRangeError(
+    `${call}: ${argument} begins ${address % bytes} bytes behind a multiple of ${bytes}, the bytes of an element; ` +
+      'begin at a multiple',
   )
 }
 

@@ -86,10 +86,18 @@ export interface SymmetricArenaOptions {
   readonly debug?: boolean
 }
 
-/** The most milliseconds to wait, and the signal, of options whose other names are `names`. */
-export function waitOf(call: string, options: CommunicatorOptions, names: readonly string[] = []) {
+/**
+ * The most milliseconds to wait, `usualMs` unless the options say otherwise, and the signal, of options whose other
+ * names are `names`.
+ */
+export function waitOf(
+  call: string,
+  options: CommunicatorOptions,
+  names: readonly string[] = [],
+  usualMs: number = TIMEOUT_MS,
+) {
   const signal = signalOf(call, options, ['timeoutMs', ...names])
-  const { timeoutMs = TIMEOUT_MS } = options
+  const { timeoutMs = usualMs } = options
   if (!(Number.isInteger(timeoutMs) && timeoutMs > 0 && timeoutMs <= MOST_TIMEOUT_MS)) {
     throw new OutOfRangeError(
       `${call}: timeoutMs must be a whole number from 1 to ${MOST_TIMEOUT_MS}, not ${describe(timeoutMs)}`,
@@ -98,8 +106,8 @@ export function waitOf(call: string, options: CommunicatorOptions, names: readon
   return { signal, timeoutMs }
 }
 
-/** Throws TypeError or RangeError for a bad id, rank or number of ranks. */
-export function checkPlace(call: string, { id, rank, ranks }: JoinOptions): void {
+/** The place of a rank, read once. Throws TypeError or RangeError for a bad id, rank or number of ranks. */
+export function placeOf(call: string, { id, rank, ranks }: JoinOptions) {
   if (!isUint8Array(id)) {
     throw new WrongTypeError(
       `${call}: id must be the Uint8Array that uniqueId(device) returned, not ${describe(id)}; fork passes it with serialization: 'advanced'`,
@@ -114,6 +122,7 @@ export function checkPlace(call: string, { id, rank, ranks }: JoinOptions): void
     throw new OutOfRangeError(`${call}: ranks must be a whole number from 1 on, not ${describe(ranks)}`)
   }
   checkRank(call, 'rank', rank, ranks)
+  return { id: Uint8Array.from(id), rank, ranks }
 }
 
 /** Throws RangeError unless `rank` is the number of one of `ranks` ranks. */

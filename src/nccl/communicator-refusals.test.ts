@@ -128,6 +128,12 @@ describe('a communicator refuses', () => {
         'ERR_OUT_OF_RANGE',
         /send overlaps receive/,
       ],
+      [
+        'part of an element',
+        () => comm.send(pool.zeros(Uint8Array, 9).subarray(1, 9), { to: 1, type: 'float32' }),
+        'ERR_OUT_OF_RANGE',
+        /send begins 1 bytes behind a multiple of 4/,
+      ],
       ['an overlap of parts', () => comm.allToAll(four, four), 'ERR_OUT_OF_RANGE', /receive into other memory/],
       [
         'a root that is no rank',
@@ -206,6 +212,37 @@ describe('a communicator refuses', () => {
     ]
     for (const [call, code, message] of cases) await assert.rejects(call, { code, message }, String(call))
     assert.throws(() => uniqueId(wrong(0)), { code: 'ERR_INVALID_ARG_TYPE', message: /uniqueId: device must be/ })
+  })
+
+  it('to wait otherwise than by options', async () => {
+    using world = await TestWorld.join({ timeoutMs: 40 })
+    const [comm] = world.comms
+    for (const options of [null, 5, [], true, () => {}]) {
+      await assert.rejects(comm.finished(wrong(options)), { code: 'ERR_INVALID_ARG_TYPE', message: /options must be/ })
+    }
+    const [memory] = world.arrays(device => device.createPool().zeros(Float32Array, 1))
+    comm.allReduce(memory, memory)
+    const undecided = { timeoutMs: undefined } as never
+    await assert.rejects(comm.finished(undecided), /within 40 ms/, 'that of the communicator')
+  })
+
+  it('a place that changes while it is read, and a device that closes meanwhile', async () => {
+    using world = TestWorld.open({ devices: 1 })
+    const [device] = world.devices
+    const place = { id: uniqueId(device), rank: 0, ranks: 1 }
+    for (const [name, value] of Object.entries(place)) {
+      let reads = 0
+      const options = { ...place, id: uniqueId(device) }
+      const changing = () => (reads++ === 0 ? (name === 'id' ? options.id : value) : null)
+      const own = { ...options }
+      Object.defineProperty(own, name, { enumerable: true, get: changing })
+      world.comms.push(await Communicator.join(device, own))
+    }
+    const joining = Communicator.join(device, { ...place, id: uniqueId(device), ranks: 2, timeoutMs: 20 })
+    const arriving = Communicator.join(device, place)
+    device.close()
+    await assert.rejects(arriving, { code: 'ERR_DEVICE_CLOSED' })
+    await assert.rejects(joining, { code: 'ERR_COMMUNICATOR' })
   })
 
   it('a second rank with the same number, here and elsewhere', async () => {

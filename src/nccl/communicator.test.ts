@@ -4,8 +4,11 @@ import { describe, it } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
 import { float16 } from '../core/base/small-floats.js'
 import type { Device } from '../core/device/device.js'
+import type { DeviceArray } from '../core/pool/array.js'
+import type { CachingPool } from '../core/pool/caching/caching-pool.js'
 import { Communicator, uniqueId } from './communicator.js'
 import type { CommunicatorError } from './communicator-error.js'
+import { suspendAndResume, suspendElsewhere } from './suspending-rank.fixture.js'
 import { elements, TestWorld } from './world.fixture.js'
 
 const RANKS = 3
@@ -171,8 +174,11 @@ describe('a communicator', () => {
     })
     const signal = AbortSignal.timeout(20)
     await assert.rejects(Communicator.join(world.devices[0], { ...lone, id: uniqueId(world.devices[0]), signal }), {
-      name: 'AbortError',
+      name: 'TimeoutError',
     })
+    const own = new Error('of the program')
+    const aborted = AbortSignal.abort(own)
+    await assert.rejects(Communicator.joinAll(world.devices, { signal: aborted }), own)
   })
 
   it('says that a rank is gone, and is aborted; a smaller world goes on', async () => {
@@ -187,7 +193,10 @@ describe('a communicator', () => {
     for (const rank of [0, 1]) {
       await assert.rejects(world.comms[rank].finished({ timeoutMs: 50 }), { code: 'ERR_COMMUNICATOR' })
       assert.throws(() => world.comms[rank].allReduce(memory[rank], memory[rank]), /has failed before; abort\(\) it/)
-      await assert.rejects(world.comms[rank].close(), { code: 'ERR_COMMUNICATOR' })
+      await assert.rejects(world.comms[rank].close(), {
+        code: 'ERR_COMMUNICATOR',
+        message: /^close failed: .*abort\(\)/,
+      })
       world.comms[rank].abort()
       world.comms[rank].abort()
       assert.equal(world.comms[rank].closed, true)
@@ -274,6 +283,13 @@ describe('a communicator', () => {
     await comm.resume()
     assert.equal(comm.stats().ncclBytes, before)
   })
+
+  it('suspends and resumes together with a rank of another thread', async () => {
+    const version = 22907
+    using world = TestWorld.open({ devices: 1, version })
+    const id = uniqueId(world.devices[0])
+    assert.deepEqual(await Promise.all([suspendAndResume(world, id, 0), suspendElsewhere(version, id)]), [3, 3])
+  })
 })
 
 describe('Communicator.group', () => {
@@ -296,10 +312,13 @@ describe('Communicator.group', () => {
       }),
       own,
     )
-    assert.throws(() => Communicator.group(async () => {}), {
-      code: 'ERR_INVALID_ARG_TYPE',
-      message: /must not be async/,
+    const wrong = async () => world.comms[0].allReduce(memory[0], memory[0], { count: 2 })
+    assert.throws(() => Communicator.group(wrong), { code: 'ERR_INVALID_ARG_TYPE', message: /must not be async/ })
+    const inner = fail(() => {
+      throw own
     })
+    Communicator.group(() => assert.throws(inner, own))
+    assert.equal(world.comms[0].stats().collectives, 0)
     world.all((comm, rank) => comm.allReduce(memory[rank], memory[rank]))
     assert.deepEqual(await elements(memory), [[2], [2]])
   })
@@ -315,6 +334,44 @@ describe('Communicator.group', () => {
       waiting.push(Communicator.joinAll(world.devices))
     })
     for (const call of waiting) await assert.rejects(call, { name: 'PoolError', message: /a group has calls/ })
+  })
+
+  it('begins nothing if what a call needs has ended within the group', async () => {
+    const ends: [string, (world: TestWorld, memory: DeviceArray) => unknown][] = [
+      ['ERR_BUFFER_FREED', (_, memory) => memory.free()],
+      ['ERR_POOL_CLOSED', (_, memory) => (memory.pool as CachingPool).close()],
+      ['ERR_POOL_CLOSED', ({ comms }) => comms[0].abort()],
+      ['ERR_POOL_CLOSED', ({ devices }) => devices[0].close()],
+      ['ERR_STREAM_CLOSED', (_, memory) => memory.stream.close()],
+      ['ERR_STREAM_CAPTURED', (_, memory) => memory.stream.beginCapture()],
+    ]
+    for (const [code, end] of ends) {
+      using world = await TestWorld.join()
+      const pools = world.arrays(device => device.createPool({ warnOnHeld: false }))
+      const memory = pools.map((pool, rank) => pool.upload(Float32Array.of(1), world.devices[rank].createStream()))
+      for (const device of world.devices) device.synchronize()
+      const call = () =>
+        world.all((comm, rank) => {
+          comm.allReduce(memory[rank], memory[rank])
+          if (rank === 0) end(world, memory[rank])
+        })
+      assert.throws(call, { code }, String(end))
+      assert.equal(world.nccl.calls.get('ncclAllReduce'), undefined)
+    }
+  })
+
+  it('refuses devices of two drivers', async () => {
+    using one = await TestWorld.join({ devices: 1 })
+    using other = await TestWorld.join({ devices: 1 })
+    const worlds = [one, other]
+    const memory = worlds.map(({ devices }) => devices[0].createPool().zeros(Float32Array, 1))
+    const call = () =>
+      Communicator.group(() => {
+        for (const [i, { comms }] of worlds.entries()) comms[0].allReduce(memory[i], memory[i])
+      })
+    assert.throws(call, { name: 'PoolError', message: /two drivers/ })
+    const devices = worlds.flatMap(world => world.devices)
+    await assert.rejects(Communicator.joinAll(devices), { code: 'ERR_OTHER_DEVICE', message: /two drivers/ })
   })
 
   it('refuses captured streams of several devices', async () => {

@@ -15,20 +15,22 @@ import { Device } from '../core/device/device.js'
 import { untilDone } from '../core/order/polling.js'
 import { relaxed } from '../core/order/relaxed.js'
 import type { Stream } from '../core/order/stream.js'
+import type { PlainPool } from '../core/pool/driver-owned/plain-pool.js'
+import { CapturedCalls } from './captured-calls.js'
 import type { Plan } from './collective-memory.js'
 import { Collectives } from './collectives.js'
 import { CommunicatorError } from './communicator-error.js'
 import {
   arenaBytesOf,
   type CommunicatorOptions,
-  checkPlace,
   type JoinOptions,
+  placeOf,
   type SymmetricArenaOptions,
   waitOf,
 } from './communicator-options.js'
 import { Communicators, ranksHere } from './communicators.js'
 import { NCCL_RESULT, NCCL_SINCE, STAT_TOTAL, SUSPEND_MEMORY, UNIQUE_ID_BYTES, versionText } from './constants.js'
-import { addToGroup, isGrouping, runGroup } from './group.js'
+import { addToGroup, inOneGroup, isGrouping, runGroup } from './group.js'
 import { errorOf, JoinedRank, MOST_POLL_MS, type Wait } from './joined-rank.js'
 import { MeetingPlace } from './meeting.js'
 import { Cell, type Nccl } from './nccl.js'
@@ -64,7 +66,7 @@ export interface CommunicatorStats {
  * device.
  */
 export function uniqueId(device: Device): Uint8Array {
-  const { nccl } = openNccl('uniqueId', device)
+  const nccl = openNccl('uniqueId', device)
   const id = new Uint8Array(UNIQUE_ID_BYTES)
   const result = nccl.ncclGetUniqueId(id)
   if (result === NCCL_RESULT.ncclSuccess) return id
@@ -89,10 +91,20 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
   private state: 'open' | 'closing' | 'closed' | 'aborted' = 'open'
   private collectives = 0
   private readonly registrations = new Map<RegistrablePool, { registration: Registration; stop: () => void }>()
-  private readonly arenas = new Set<SymmetricArena>()
+  /**
+   * Those that are open.
+   * @internal
+   */
+  readonly arenas = new Set<SymmetricArena>()
+  /**
+   * Those of calls that wait.
+   * @internal
+   */
+  readonly pools = new Set<PlainPool>()
   private readonly streams = new Set<Stream>()
   private lastStream: Stream | null = null
   private readonly meeting: MeetingPlace
+  private readonly captured: CapturedCalls
 
   private constructor(
     /** the device of this rank */
@@ -105,6 +117,7 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
     this.rank = joined.rank
     this.ranks = joined.ranks
     this.meeting = new MeetingPlace(device, joined)
+    this.captured = new CapturedCalls(part.clocks)
     part.add(this)
   }
 
@@ -117,16 +130,15 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
   static async join(device: Device, options: JoinOptions): Promise<Communicator> {
     const call = 'Communicator.join'
     const wait = waitOf(call, options, ['id', 'rank', 'ranks'])
-    checkPlace(call, options)
+    const { id, rank, ranks } = placeOf(call, options)
     checkNoGroup(call)
-    const { nccl, part } = openNccl(call, device)
-    const { id, rank, ranks } = options
+    const nccl = openNccl(call, device)
     const joined = new JoinedRank(nccl, device.context, Buffer.from(id).toString('hex'), rank, ranks)
     if (ranksHere(joined.world).includes(rank)) {
       throw new PoolError(`${call}: rank ${rank} of this id is in this thread already; each rank has another number`)
     }
     const result = relaxed(device.context.activate(), () => nccl.ncclCommInitRankConfig(joined.cell, ranks, id, rank))
-    return await Communicator.arrive(call, device, joined, part, result, wait)
+    return await Communicator.arrive(call, device, joined, result, wait)
   }
 
   /**
@@ -142,18 +154,17 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
     const world = Buffer.from(id).toString('hex')
     const ranks = devices.map((device, rank) => ({
       device,
-      part: openNccl(call, device).part,
-      joined: new JoinedRank(openNccl(call, device).nccl, device.context, world, rank, devices.length),
+      joined: new JoinedRank(openNccl(call, device), device.context, world, rank, devices.length),
     }))
     const { nccl } = ranks[0].joined
-    const started = nccl.ncclGroupStart()
-    const results = ranks.map(({ device, joined }) =>
-      relaxed(device.context.activate(), () => nccl.ncclCommInitRankConfig(joined.cell, joined.ranks, id, joined.rank)),
-    )
-    const ended = nccl.ncclGroupEnd()
-    const arrivals = ranks.map(async ({ device, joined, part }, rank) => {
-      const result = [started, results[rank], ended].find(each => each !== NCCL_RESULT.ncclSuccess) ?? joined.ask()
-      return await Communicator.arrive(call, device, joined, part, result, wait)
+    const joins = ranks.map(({ device, joined }) => () => {
+      const driver = device.context.activate()
+      return relaxed(driver, () => nccl.ncclCommInitRankConfig(joined.cell, joined.ranks, id, joined.rank))
+    })
+    const { results, ended } = beginAll(nccl, joins, ranks)
+    const arrivals = ranks.map(async ({ device, joined }, rank) => {
+      const result = [results[rank], ended].find(each => each !== NCCL_RESULT.ncclSuccess) ?? joined.ask()
+      return await Communicator.arrive(call, device, joined, result, wait)
     })
     return await allOrNone(arrivals)
   }
@@ -172,14 +183,13 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
     call: string,
     device: Device,
     joined: JoinedRank,
-    part: Communicators,
     result: number,
     { signal, timeoutMs }: Wait,
   ): Promise<Communicator> {
     try {
       await joined.settle(call, result, { signal, timeoutMs })
       joined.hasArrived = true
-      return new Communicator(device, joined, part, timeoutMs)
+      return new Communicator(device, joined, device.partOf(call, Communicators), timeoutMs)
     } catch (error) {
       if (joined.handle !== 0) joined.nccl.ncclCommAbort(joined.handle)
       throw error
@@ -241,13 +251,15 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
    */
   async suspend(): Promise<void> {
     this.checkAlone('suspend', 'ncclCommSuspend')
-    await this.meet('suspend', () => this.nccl.ncclCommSuspend(this.handle, SUSPEND_MEMORY))
+    const work = () => this.nccl.ncclCommSuspend(this.handle, SUSPEND_MEMORY)
+    await this.meeting.call('suspend', work, { timeoutMs: this.timeoutMs })
   }
 
-  /** Ends `suspend`. All ranks call it, and it waits and rejects like `suspend`. */
+  /** Ends `suspend`. All ranks call it, and NCCL blocks the thread until all have. */
   async resume(): Promise<void> {
     this.checkAlone('resume', 'ncclCommResume')
-    await this.meet('resume', () => this.nccl.ncclCommResume(this.handle))
+    const work = () => this.nccl.ncclCommResume(this.handle)
+    await this.meeting.call('resume', work, { timeoutMs: this.timeoutMs }, true)
   }
 
   /**
@@ -256,7 +268,7 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
    * `abort` is left then.
    */
   async finished(options: CommunicatorOptions = {}): Promise<void> {
-    const wait = waitOf('finished', { timeoutMs: this.timeoutMs, ...options })
+    const wait = waitOf('finished', options, [], this.timeoutMs)
     this.checkOpen('finished')
     await this.workDone('finished', wait)
   }
@@ -282,22 +294,26 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
   }
 
   /**
-   * Waits for the work of all collectives, deregisters memory, closes symmetric arenas and leaves the world; Node goes
-   * on meanwhile. All ranks call it. Rejects with CommunicatorError if a rank is gone, or after `timeoutMs`: call
-   * `abort` then.
+   * Waits for the work of all collectives, deregisters memory, closes symmetric arenas and graphs with collectives, and
+   * leaves the world; Node goes on meanwhile. All ranks call it. Rejects with CommunicatorError if a rank is gone, or
+   * after `timeoutMs`: call `abort` then.
    */
   async close(): Promise<void> {
     if (this.closed) return
     checkNoGroup('close')
     if (this.state === 'closing') throw new PoolError('close: the communicator is being closed; await that call')
+    this.captured.check('close')
     this.state = 'closing'
     try {
-      if (this.joined.failure !== null) throw this.joined.failure
+      if (this.joined.failure !== null) throw this.failedBefore('close', this.joined.failure)
+      await this.meeting.idle()
       await this.workDone('close', { timeoutMs: this.timeoutMs })
+      this.captured.close('close')
       this.forgetMemory()
       const wait = { timeoutMs: this.timeoutMs }
       await this.joined.settle('close', this.nccl.ncclCommFinalize(this.handle), wait)
       this.joined.check('close', this.nccl.ncclCommDestroy(this.handle))
+      this.joined.isOver = true
       this.ended('closed')
     } catch (error) {
       if (!this.closed) this.state = 'open'
@@ -307,13 +323,29 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
 
   /**
    * Ends the communicator at once, whatever other ranks do: kernels of NCCL that wait for them end, and what they would
-   * have written is undefined. Memory of pools stays whole and usable. A second call does nothing.
+   * have written is undefined. Graphs with collectives are closed. Memory of pools stays whole and usable. A second
+   * call does nothing.
    */
   abort(): void {
     if (this.closed) return
+    this.captured.close('abort')
+    this.leave()
+  }
+
+  /**
+   * At the close of the device. Where a graph of another library would keep NCCL from ending the rank, its memory is
+   * lost.
+   * @internal
+   */
+  end(): void {
+    if (this.captured.hasForeignGraphs) this.joined.isOver = true
+    this.leave()
+  }
+
+  private leave(): void {
     const { context } = this.device
-    if (!this.joined.isAborted) context.giveBack(() => this.nccl.ncclCommAbort(this.handle))
-    this.joined.isAborted = true
+    if (!this.joined.isOver) context.giveBack(() => this.nccl.ncclCommAbort(this.handle))
+    this.joined.isOver = true
     this.forgetMemory()
     this.ended('aborted')
   }
@@ -365,35 +397,28 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
     return this.joined.handle
   }
 
-  /**
-   * Closes the arena with this communicator.
-   * @internal
-   */
-  keepArena(arena: SymmetricArena): void {
-    this.arenas.add(arena)
-  }
-
   private get condition(): string {
     return this.state === 'open' && this.joined.failure !== null ? 'failed' : this.state
   }
 
   /** Lets NCCL begin a checked call, or the open group take it. */
-  protected override submit(call: string, { stream }: Plan, work: (stream: number) => number): void {
-    this.collectives++
-    if (stream !== this.lastStream) this.streams.add(stream)
-    this.lastStream = stream
+  protected override submit(call: string, plan: Plan, work: (stream: number) => number): void {
+    const { stream } = plan
+    const counted = (handle: number) => {
+      this.collectives++
+      if (stream !== this.lastStream) this.streams.add(stream)
+      this.lastStream = stream
+      this.captured.note(stream)
+      return work(handle)
+    }
     for (const { registration } of this.registrations.values()) registration.catchUp()
     if (isGrouping()) {
-      addToGroup({ call, rank: this.joined, timeoutMs: this.timeoutMs, stream, work })
+      addToGroup({ call, rank: this.joined, timeoutMs: this.timeoutMs, plan, work: counted })
       return
     }
     this.device.context.activate()
-    const result = stream.submit(call, work)
+    const result = stream.submit(call, counted)
     if (result !== NCCL_RESULT.ncclSuccess) this.joined.settleNow(call, result, this.timeoutMs)
-  }
-
-  private async meet(call: string, work: () => number): Promise<void> {
-    await this.meeting.call(call, work, { timeoutMs: this.timeoutMs })
   }
 
   /** Waits for the work of collectives, as long as NCCL knows of no failure. */
@@ -401,7 +426,7 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
     const { joined, streams } = this
     const end = performance.now() + timeoutMs
     const isDone = () => {
-      joined.check(call, joined.ask())
+      if (!joined.isOver || streams.size > 0) joined.stateFor(call)
       for (const stream of streams) if (!stream.isOpen || stream.query()) streams.delete(stream)
       if (streams.size > 0 && performance.now() > end) throw joined.timedOut(call, timeoutMs)
       return streams.size === 0
@@ -414,6 +439,7 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
   private forgetMemory(): void {
     for (const pool of [...this.registrations.keys()]) this.deregister(pool)
     for (const arena of [...this.arenas]) arena.close()
+    for (const pool of this.pools) pool.close()
     this.meeting.close()
   }
 
@@ -454,13 +480,13 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
   }
 }
 
-/** The NCCL of a device, and the device's communicators. */
-function openNccl(call: string, device: Device) {
+/** The NCCL of an open device. */
+function openNccl(call: string, device: Device): Nccl {
   if (!(device instanceof Device)) {
     throw new WrongTypeError(`${call}: device must be a Device, such as openDevice(0), not ${describe(device)}`)
   }
-  const part = device.partOf(call, Communicators)
-  return { nccl: ncclFor(device.context.activate()), part }
+  device.partOf(call, Communicators) // refuses a closed device
+  return ncclFor(device.context.activate())
 }
 
 function checkNoGroup(call: string): void {
@@ -472,11 +498,28 @@ function checkDevices(call: string, devices: readonly Device[]): void {
     throw new WrongTypeError(`${call}: devices must be an array, such as openDevices(), not ${describe(devices)}`)
   }
   if (devices.length === 0) throw new OutOfRangeError(`${call}: devices must have at least one device`)
-  for (const device of devices) openNccl(call, device)
+  const libraries = devices.map(device => openNccl(call, device))
+  const stranger = libraries.findIndex(nccl => nccl !== libraries[0])
+  if (stranger !== -1) {
+    throw new PoolError(
+      `${call}: devices 0 and ${stranger} of the list are of two drivers, whose ranks cannot meet; open all by one openDevices()`,
+      'ERR_OTHER_DEVICE',
+    )
+  }
   for (const [index, device] of devices.entries()) {
     const other = devices.findIndex(each => each.context.sharesDevice(device.context))
     if (other === index) continue
     throw new OutOfRangeError(`${call}: devices ${other} and ${index} of the list are the same; each rank has its own`)
+  }
+}
+
+/** Begins the joins of ranks in one group; after an error none goes on. */
+function beginAll(nccl: Nccl, joins: readonly (() => number)[], ranks: readonly { joined: JoinedRank }[]) {
+  try {
+    return inOneGroup(nccl, joins)
+  } catch (error) {
+    for (const { joined } of ranks) if (joined.handle !== 0) nccl.ncclCommAbort(joined.handle)
+    throw error
   }
 }
 

@@ -5,7 +5,7 @@ interface Member {
   /** names the world that it is a rank of */
   readonly world: string
   readonly rank: number
-  abort(): void
+  end(): void
 }
 
 /** All communicators of this thread that are open. */
@@ -34,6 +34,6 @@ export class Communicators {
 
   /** Called by the device's close, when the device has no work left. */
   close(): void {
-    for (const member of [...this.open]) member.abort()
+    for (const member of [...this.open]) member.end()
   }
 }

@@ -5,16 +5,18 @@
 import { WrongTypeError } from '../core/base/argument-errors.js'
 import { describe } from '../core/base/bytes.js'
 import { PoolError } from '../core/base/errors.js'
-import type { Stream } from '../core/order/stream.js'
+import { isUnwantedPromise } from '../core/base/thrown.js'
+import { checkPlan, type Plan } from './collective-memory.js'
 import { NCCL_RESULT } from './constants.js'
-import type { JoinedRank } from './joined-rank.js'
+import { errorOf, type JoinedRank } from './joined-rank.js'
+import type { Nccl } from './nccl.js'
 
 /** A checked call, which NCCL has not heard of. */
 interface GroupedCall {
   readonly call: string
   readonly rank: JoinedRank
   readonly timeoutMs: number
-  readonly stream: Stream
+  readonly plan: Plan
   readonly work: (stream: number) => number
 }
 
@@ -38,14 +40,18 @@ export function runGroup(work: () => void): void {
   }
   const isInner = open !== null
   const calls: GroupedCall[] = open ?? []
+  const { length } = calls
   open = calls
   try {
     const result: unknown = work()
-    if (typeof (result as PromiseLike<unknown> | undefined)?.then === 'function') {
+    if (isUnwantedPromise(result)) {
       throw new WrongTypeError(
         'group: work must not be async, since all its calls begin together; await before the group',
       )
     }
+  } catch (error) {
+    calls.length = length // the outer group may go on without the inner one
+    throw error
   } finally {
     if (!isInner) open = null
   }
@@ -54,41 +60,65 @@ export function runGroup(work: () => void): void {
 
 function begin(calls: readonly GroupedCall[]): void {
   checkCaptures(calls)
-  for (const { stream, call } of calls) stream.checkUsable(call)
-  for (const nccl of new Set(calls.map(({ rank }) => rank.nccl))) {
-    beginTogether(calls.filter(({ rank }) => rank.nccl === nccl))
-  }
-}
-
-/** Begins calls of one NCCL. */
-function beginTogether(calls: readonly GroupedCall[]): void {
   const [first] = calls
+  for (const each of calls) checkStill(each, first)
   const { nccl, context } = first.rank
-  let ended: number = NCCL_RESULT.ncclSuccess
   context.activate()
-  check(first, nccl.ncclGroupStart())
-  try {
-    for (const { rank, call, stream, work } of calls) {
-      const result = stream.submit(call, work)
-      if (result !== NCCL_RESULT.ncclInProgress) check({ rank, call }, result)
-    }
-  } finally {
-    ended = nccl.ncclGroupEnd()
-  }
+  const submits = calls.map(
+    ({ call, plan, work }) =>
+      () =>
+        plan.stream.submit(call, work),
+  )
+  const { results, ended } = inOneGroup(nccl, submits)
+  for (const [i, { rank, call }] of calls.entries()) if (isRefusal(results[i])) throw rank.refused(call, results[i])
   if (ended === NCCL_RESULT.ncclSuccess) return
   const last = new Map(calls.map(each => [each.rank, each]))
   for (const { rank, call, timeoutMs } of last.values()) rank.settleNow(call, rank.ask(), timeoutMs)
   if (ended !== NCCL_RESULT.ncclInProgress) check(first, ended)
 }
 
-/** Throws CommunicatorError for a refused call. */
-function check({ rank, call }: Pick<GroupedCall, 'rank' | 'call'>, result: number): void {
-  if (result !== NCCL_RESULT.ncclSuccess) throw rank.refused(call, result)
+/**
+ * Makes calls of NCCL in one group. The result has an ncclResult_t of each, and that of the group. The group ends also
+ * if one throws: an open one would take in all later calls of the thread.
+ */
+export function inOneGroup(nccl: Nccl, works: readonly (() => number)[]): { results: number[]; ended: number } {
+  const started = nccl.ncclGroupStart()
+  if (isRefusal(started)) return { results: works.map(() => started), ended: started }
+  let ended: number
+  const results: number[] = []
+  try {
+    for (const work of works) results.push(work())
+  } finally {
+    ended = nccl.ncclGroupEnd()
+  }
+  return { results, ended }
+}
+
+/** Whether a result says neither success nor that the call goes on. */
+export function isRefusal(result: number): boolean {
+  return result !== NCCL_RESULT.ncclSuccess && result !== NCCL_RESULT.ncclInProgress
+}
+
+/** The program may have ended things within the group, behind the call that needs them. */
+function checkStill({ call, rank, plan }: GroupedCall, first: GroupedCall): void {
+  rank.checkNotOver(call)
+  checkPlan(call, plan)
+  if (rank.nccl === first.rank.nccl) return
+  throw new PoolError(
+    'group: the devices are of two drivers, whose ranks cannot meet; use a group for each driver',
+    'ERR_OTHER_DEVICE',
+  )
+}
+
+function check({ rank, call }: GroupedCall, result: number): void {
+  if (result !== NCCL_RESULT.ncclSuccess) {
+    throw errorOf(rank.nccl, rank.handle, call, result, 'the group has not begun; abort its communicators')
+  }
 }
 
 /** Launches of graphs that belong to several devices of one thread wait for each other, and the thread with them. */
 function checkCaptures(calls: readonly GroupedCall[]): void {
-  const captured = new Set(calls.filter(({ stream }) => stream.capture !== null).map(({ rank }) => rank.context))
+  const captured = new Set(calls.filter(({ plan }) => plan.stream.capture !== null).map(({ rank }) => rank.context))
   if (captured.size < 2) return
   throw new PoolError(
     'group: streams of several devices are captured, and their graphs would wait for each other in this thread; ' +

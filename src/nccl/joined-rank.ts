@@ -1,7 +1,8 @@
 // A rank of NCCL in this thread: NCCL's handle of it, its state, and the waits for calls that NCCL completes later.
 
-import { setTimeout } from 'node:timers/promises'
+import { PoolError } from '../core/base/errors.js'
 import type { Context } from '../core/driver/context.js'
+import { untilDone } from '../core/order/polling.js'
 import { CommunicatorError } from './communicator-error.js'
 import { NCCL_RESULT } from './constants.js'
 import { Cell, type Nccl } from './nccl.js'
@@ -28,8 +29,8 @@ export class JoinedRank {
   failure: CommunicatorError | null = null
   /** the join is over, so that the program has a communicator */
   hasArrived = false
-  /** NCCL has forgotten the rank, and what it has registered */
-  isAborted = false
+  /** after an abort or a close NCCL has forgotten the rank, and what it has registered */
+  isOver = false
   private readonly state = new Cell()
   private readonly sleeper = new Int32Array(new SharedArrayBuffer(4))
 
@@ -48,13 +49,27 @@ export class JoinedRank {
 
   /** Whether NCCL takes calls of the rank. */
   get isWell(): boolean {
-    return this.failure === null && !this.isAborted
+    return this.failure === null && !this.isOver
   }
 
   /** The state of the rank by NCCL: an ncclResult_t. */
   ask(): number {
     const result = this.nccl.ncclCommGetAsyncError(this.handle, this.state)
     return result === NCCL_RESULT.ncclSuccess ? this.state.value : result
+  }
+
+  /** The state, for a call that waits. Throws if NCCL knows of a failure, or if the rank has ended meanwhile. */
+  stateFor(call: string): number {
+    this.checkNotOver(call)
+    const state = this.ask()
+    this.check(call, state)
+    return state
+  }
+
+  /** Throws PoolError once the rank has ended. */
+  checkNotOver(call: string): void {
+    if (!this.isOver) return
+    throw new PoolError(`${call}: the communicator was closed or aborted meanwhile; join again`, 'ERR_POOL_CLOSED')
   }
 
   /** Throws CommunicatorError for a result that says neither success nor that the call goes on. */
@@ -84,10 +99,12 @@ export class JoinedRank {
   async settle(call: string, result: number, { timeoutMs, signal }: Wait): Promise<void> {
     this.check(call, result)
     const end = performance.now() + timeoutMs
-    for (let pollMs = 0; this.isBusy(call); pollMs = Math.min(MOST_POLL_MS, pollMs + 1)) {
+    const isSettled = () => {
+      if (!this.isBusy(call)) return true
       if (performance.now() > end) throw this.timedOut(call, timeoutMs)
-      await setTimeout(pollMs, undefined, { signal })
+      return false
     }
+    await untilDone(isSettled, { signal, mostMs: MOST_POLL_MS })
   }
 
   /** As `settle`, but blocks. */
@@ -102,9 +119,7 @@ export class JoinedRank {
 
   /** Whether a call is in progress. Throws CommunicatorError if it has failed. */
   private isBusy(call: string): boolean {
-    const state = this.ask()
-    this.check(call, state)
-    return state === NCCL_RESULT.ncclInProgress
+    return this.stateFor(call) === NCCL_RESULT.ncclInProgress
   }
 
   /** What a program can do after a failure. A join that fails leaves no communicator to abort. */

@@ -6,10 +6,11 @@ import type { Device } from '../core/device/device.js'
 import { untilDone } from '../core/order/polling.js'
 import { relaxed } from '../core/order/relaxed.js'
 import type { Stream } from '../core/order/stream.js'
-import type { DeviceBuffer } from '../core/pool/buffer.js'
+import type { PlainPool } from '../core/pool/driver-owned/plain-pool.js'
 import { CommunicatorError } from './communicator-error.js'
 import { ranksHere } from './communicators.js'
 import { NCCL_OPS, NCCL_RESULT, NCCL_TYPES } from './constants.js'
+import { inOneGroup, isRefusal } from './group.js'
 import { type JoinedRank, MOST_POLL_MS, type Wait } from './joined-rank.js'
 
 /** The call of NCCL that a rank makes; returns an ncclResult_t. */
@@ -17,12 +18,14 @@ type Work = () => number
 
 /** The ranks of this thread that make one call together. */
 class Party {
+  readonly refusals = new Map<JoinedRank, CommunicatorError>()
   private readonly calls = new Map<JoinedRank, Work>()
   hasBegun = false
 
   constructor(private readonly call: string) {}
 
   join(rank: JoinedRank, work: Work): void {
+    for (const other of this.calls.keys()) if (!other.isWell) this.leave(other)
     this.calls.set(rank, work)
     if (this.calls.size === ranksHere(rank.world).length) this.begin(rank)
   }
@@ -33,12 +36,15 @@ class Party {
 
   private begin({ nccl }: JoinedRank): void {
     this.hasBegun = true
-    nccl.ncclGroupStart()
-    const results = [...this.calls].map(([rank, work]) => relaxed(rank.context.activate(), work))
-    results.push(nccl.ncclGroupEnd())
-    const refused = results.find(result => result !== NCCL_RESULT.ncclSuccess && result !== NCCL_RESULT.ncclInProgress)
+    const works = [...this.calls].map(
+      ([rank, work]) =>
+        () =>
+          relaxed(rank.context.activate(), work),
+    )
+    const { results, ended } = inOneGroup(nccl, works)
+    const refused = [...results, ended].find(isRefusal)
     if (refused === undefined) return
-    for (const rank of this.calls.keys()) rank.failure ??= rank.refused(this.call, refused)
+    for (const rank of this.calls.keys()) this.refusals.set(rank, rank.refused(this.call, refused))
   }
 }
 
@@ -47,40 +53,68 @@ const parties = new Map<string, Party>()
 
 /** Where the ranks of a communicator meet. */
 export class MeetingPlace {
+  private latest: Promise<void> = Promise.resolve()
   private stream: Stream | null = null
-  private memory: DeviceBuffer | null = null
+  private pool: PlainPool | null = null
+  /** a byte of the pool */
+  private ptr = 0
 
   constructor(
     private readonly device: Device,
     private readonly rank: JoinedRank,
   ) {}
 
-  /** Makes a call with all ranks, once all have come. Rejects with CommunicatorError if one does not come in time. */
-  async call(call: string, work: Work, wait: Wait): Promise<void> {
-    if (this.rank.ranks > 1) await this.meet(call, wait)
-    await this.together(call, work, wait)
+  /**
+   * Makes a call with all ranks, once all have come. Rejects with CommunicatorError if one does not come in time. A
+   * call waits for earlier ones of this rank, since ranks meet for one call at a time. A suspended communicator has no
+   * collectives to meet by, and NCCL blocks until all have come.
+   */
+  async call(call: string, work: Work, wait: Wait, isSuspended = false): Promise<void> {
+    const own = this.latest.then(async () => {
+      this.rank.stateFor(call)
+      if (this.rank.ranks > 1 && !isSuspended) await this.meet(call, wait)
+      await this.together(call, work, wait)
+    })
+    this.latest = own.catch(() => {})
+    await own
   }
 
-  /** After a refusal it can be repeated. */
+  /** Resolves when no call is under way, however they end. */
+  async idle(): Promise<void> {
+    await this.latest
+  }
+
+  /** The device may have closed all pools and streams before. After a refusal it can be repeated. */
   close(): void {
-    this.memory?.free()
-    this.memory = null
+    this.pool?.close()
+    this.pool = null
     this.stream?.close()
     this.stream = null
+  }
+
+  private takeByte(stream: Stream): void {
+    const pool = this.device.createPlainPool()
+    pool.warnOnHeld = false
+    try {
+      this.ptr = pool.allocate(1, stream).ptr
+      this.pool = pool
+    } catch (error) {
+      pool.close()
+      throw error
+    }
   }
 
   private async meet(call: string, wait: Wait): Promise<void> {
     const { rank, device } = this
     const { nccl } = rank
     this.stream ??= device.createStream()
-    this.memory ??= device.createPlainPool().allocate(1, this.stream)
-    const { stream, memory } = this
-    const { ptr } = memory
+    if (this.pool === null) this.takeByte(this.stream)
+    const { stream, ptr } = this
     const work = () => nccl.ncclAllReduce(ptr, ptr, 1, NCCL_TYPES.uint8.type, NCCL_OPS.max, rank.handle, stream.handle)
     await this.together(`${call}, where all ranks meet`, work, wait)
     const end = performance.now() + wait.timeoutMs
     const haveMet = () => {
-      rank.check(call, rank.ask())
+      rank.stateFor(call)
       if (stream.query()) return true
       if (performance.now() > end) throw rank.timedOut(call, wait.timeoutMs)
       return false
@@ -98,6 +132,7 @@ export class MeetingPlace {
     if (party.hasBegun) parties.delete(key)
     const end = performance.now() + wait.timeoutMs
     const hasBegun = () => {
+      rank.stateFor(call)
       if (!party.hasBegun && performance.now() > end) throw this.alone(call, wait.timeoutMs)
       return party.hasBegun
     }
@@ -106,7 +141,8 @@ export class MeetingPlace {
     } finally {
       if (!party.hasBegun) party.leave(rank)
     }
-    if (rank.failure !== null) throw rank.failure
+    const refusal = party.refusals.get(rank)
+    if (refusal !== undefined) throw refusal
     await rank.settle(call, NCCL_RESULT.ncclSuccess, wait)
   }
 

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
+import { setImmediate } from 'node:timers/promises'
 import { MiB } from '../core/base/bytes.js'
 import { Communicator } from './communicator.js'
 import type { SymmetricArena } from './symmetric-arena.js'
@@ -62,6 +63,56 @@ describe('a symmetric arena', () => {
       (await compare(without)).map(({ status }) => status),
       ['fulfilled', 'fulfilled'],
     )
+  })
+
+  it('compares no offsets without the other ranks, and waits for none', async () => {
+    using world = await TestWorld.join({ timeoutMs: 30 })
+    const [arena] = await arenasOf(world, true)
+    const warnings: Error[] = []
+    const note = (warning: Error) => warnings.push(warning)
+    process.on('warning', note)
+    await assert.rejects(arena.compareOffsets(), { code: 'ERR_COMMUNICATOR', message: /within 30 ms/ })
+    const before = world.driver.usedBytes(0)
+    world.comms[0].abort()
+    await setImmediate()
+    process.off('warning', note)
+    assert.deepEqual(warnings, [])
+    assert.ok(world.driver.usedBytes(0) < before)
+  })
+
+  it('is made after another one that is asked for at the same time', async () => {
+    using world = await TestWorld.join()
+    const arenas = await Promise.all(
+      world.comms.map(comm =>
+        Promise.all([2 * MiB, 6 * MiB].map(async bytes => await comm.createSymmetricArena({ bytes }))),
+      ),
+    )
+    const sizes = arenas.map(each => each.map(arena => arena.stats().reservedBytes))
+    assert.deepEqual(sizes, [
+      [2 * MiB, 6 * MiB],
+      [2 * MiB, 6 * MiB],
+    ])
+    assert.equal(world.nccl.registered, 4)
+    for (const arena of arenas.flat()) arena.close()
+    assert.equal(world.comms[0].arenas.size, 0, 'closed arenas are forgotten')
+  })
+
+  it('is made before a close that comes behind, and closed by it', async () => {
+    using world = await TestWorld.join({ progress: 'eager' })
+    const making = arenasOf(world)
+    await world.close()
+    assert.deepEqual(
+      (await making).map(({ closed }) => closed),
+      [true, true],
+    )
+  })
+
+  it('goes with its device', async () => {
+    using world = await TestWorld.join()
+    await arenasOf(world)
+    world.devices[0].close()
+    assert.equal(world.comms[0].closed, true)
+    assert.equal(world.driver.usedBytes(0), 0)
   })
 
   it('is refused where a rank does not come, or NCCL refuses, and leaves no memory', async () => {

@@ -9,6 +9,7 @@ import { ArenaPool } from '../core/pool/arena/arena-pool.js'
 import { MOST_ALIGNMENT_BYTES } from '../core/pool/backing/backing.js'
 import type { DeviceBuffer } from '../core/pool/buffer.js'
 import { checkAlignment } from '../core/pool/caching/alignment.js'
+import type { PlainPool } from '../core/pool/driver-owned/plain-pool.js'
 import { type AllocateOptions, isOptions } from '../core/pool/long-form.js'
 import type { Collectives } from './collectives.js'
 import { WINDOW_SYMMETRIC } from './constants.js'
@@ -18,8 +19,10 @@ import { Cell } from './nccl.js'
 
 /** The communicator of an arena. */
 interface Owner extends Pick<Collectives, 'device' | 'ranks' | 'allGather'> {
+  /** those that are closed with the communicator */
+  readonly arenas: Set<SymmetricArena>
+  readonly pools: Set<PlainPool>
   finished(): Promise<void>
-  keepArena(arena: SymmetricArena): void
 }
 
 /** The least alignment of a buffer in a window, which NCCL 2.30 asks for in memory of several mappings. */
@@ -55,7 +58,7 @@ export class SymmetricArena extends ArenaPool {
   ): Promise<SymmetricArena> {
     const call = 'createSymmetricArena'
     const arena = new SymmetricArena(communicator, bytes, debug)
-    communicator.keepArena(arena)
+    communicator.arenas.add(arena)
     const { nccl, handle } = joined
     const [{ ptr, bytes: segmentBytes }] = arena.segments()
     const window = new Cell()
@@ -91,6 +94,12 @@ export class SymmetricArena extends ArenaPool {
     return buffer
   }
 
+  override close(): ReturnType<ArenaPool['close']> {
+    const report = super.close()
+    this.communicator.arenas.delete(this)
+    return report
+  }
+
   /**
    * Compares the offsets of all allocations so far with those of the other ranks, if the arena was made with `debug:
    * true`. All ranks call it; several ranks of one thread call it within `Communicator.group`, and await the results
@@ -99,14 +108,18 @@ export class SymmetricArena extends ArenaPool {
    */
   async compareOffsets(): Promise<void> {
     if (!this.debug) return
-    const { device, ranks } = this.communicator
-    using pool = device.createPlainPool()
-    using own = pool.upload(Uint32Array.of(this.digest, this.stats().allocations))
-    using all = pool.allocateArray(Uint32Array, 2 * ranks)
+    const { device, ranks, pools } = this.communicator
+    const pool = device.createPlainPool()
+    pool.warnOnHeld = false
+    pools.add(pool) // if a rank does not come, its close would wait for the work, until an abort ends that
+    const own = pool.upload(Uint32Array.of(this.digest, this.stats().allocations))
+    const all = pool.allocateArray(Uint32Array, 2 * ranks)
     this.communicator.allGather(own, all)
     await null // a group begins its calls first
     await this.communicator.finished()
     const found = await all.read()
+    pool.close()
+    pools.delete(pool)
     const isOther = (rank: number) => found[2 * rank] !== found[0] || found[2 * rank + 1] !== found[1]
     const others = Array.from({ length: ranks }, (_, rank) => rank).filter(isOther)
     if (others.length === 0) return

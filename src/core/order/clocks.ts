@@ -37,6 +37,7 @@ export interface OpenCapture {
 
 /** A graph that can be launched. */
 export interface OpenGraph {
+  keeps(holding: Holding): boolean
   close(): void
 }
 

@@ -60,6 +60,14 @@ export class GraphMemory implements Disposable {
   }
 
   /**
+   * Whether the graph needs this memory.
+   * @internal
+   */
+  keeps(holding: Holding): boolean {
+    return this.holdings.has(holding)
+  }
+
+  /**
    * The graph is destroyed. Its memory goes back to the pools once its launches have completed; memory of buffers
    * that are still held goes back when they are freed. A second close does nothing.
    */

@@ -2,6 +2,7 @@ import { disposeOf } from '../base/disposal.js'
 import { showAsText } from '../base/readable.js'
 import type { Clocks, OpenGraph } from './clocks.js'
 import type { GraphMemory } from './graph-memory.js'
+import type { Holding } from './holding.js'
 import type { OrderedStream } from './ordered-stream.js'
 
 /**
@@ -46,6 +47,14 @@ export class Graph<R = unknown> implements OpenGraph, Disposable {
     this.executable = 0
     this.clocks.graphs.delete(this)
     this.memory.close()
+  }
+
+  /**
+   * Whether the graph needs this memory.
+   * @internal
+   */
+  keeps(holding: Holding): boolean {
+    return this.memory.keeps(holding)
   }
 
   /** One line for people: `Graph { open }` or `Graph { closed }`; console.log shows it. */
