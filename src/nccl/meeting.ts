@@ -63,7 +63,7 @@ export class MeetingPlace {
 
   /** After a refusal it can be repeated. */
   close(): void {
-    this.memory?.free()
+    if (this.memory?.freed === false) this.memory.free() // the close of the device has closed its pools
     this.memory = null
     this.stream?.close()
     this.stream = null
