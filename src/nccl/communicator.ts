@@ -27,7 +27,7 @@ import {
 } from './communicator-options.js'
 import { Communicators, ranksHere } from './communicators.js'
 import { NCCL_RESULT, NCCL_SINCE, STAT_TOTAL, SUSPEND_MEMORY, UNIQUE_ID_BYTES, versionText } from './constants.js'
-import { addToGroup, isGrouping, runGroup } from './group.js'
+import { addToGroup, inGroup, isGrouping, runGroup } from './group.js'
 import { errorOf, JoinedRank, MOST_POLL_MS, type Wait } from './joined-rank.js'
 import { MeetingPlace } from './meeting.js'
 import { Cell, type Nccl } from './nccl.js'
@@ -144,13 +144,21 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
       joined: new JoinedRank(openNccl(call, device).nccl, device.context, world, rank, devices.length),
     }))
     const { nccl } = ranks[0].joined
-    const started = nccl.ncclGroupStart()
-    const results = ranks.map(({ device, joined }) =>
-      relaxed(device.context.activate(), () => nccl.ncclCommInitRankConfig(joined.cell, joined.ranks, id, joined.rank)),
-    )
-    const ended = nccl.ncclGroupEnd()
+    const results: number[] = []
+    let ended: number
+    try {
+      ended = inGroup(nccl, () => {
+        for (const { device, joined } of ranks) {
+          const init = () => nccl.ncclCommInitRankConfig(joined.cell, joined.ranks, id, joined.rank)
+          results.push(relaxed(device.context.activate(), init))
+        }
+      })
+    } catch (error) {
+      for (const { joined } of ranks) if (joined.handle !== 0) nccl.ncclCommAbort(joined.handle)
+      throw error
+    }
     const arrivals = ranks.map(async ({ device, joined, part }, rank) => {
-      const result = [started, results[rank], ended].find(each => each !== NCCL_RESULT.ncclSuccess) ?? joined.ask()
+      const result = [results[rank] ?? ended, ended].find(each => each !== NCCL_RESULT.ncclSuccess) ?? joined.ask()
       return await Communicator.arrive(call, device, joined, part, result, wait)
     })
     return await allOrNone(arrivals)

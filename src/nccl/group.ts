@@ -8,6 +8,7 @@ import { PoolError } from '../core/base/errors.js'
 import type { Stream } from '../core/order/stream.js'
 import { NCCL_RESULT } from './constants.js'
 import { errorOf, type JoinedRank } from './joined-rank.js'
+import type { Nccl } from './nccl.js'
 
 /** A checked call, which NCCL has not heard of. */
 interface GroupedCall {
@@ -52,6 +53,23 @@ export function runGroup(work: () => void): void {
   if (!isInner && calls.length > 0) begin(calls)
 }
 
+/**
+ * Runs \`work\`, which makes calls of NCCL, in a group of NCCL's. The group ends even if \`work\` throws: all later calls
+ * of the thread would wait in it otherwise. Returns the first ncclResult_t of its start and its end that is not
+ * success; \`work\` does not run in a group that has not started.
+ */
+export function inGroup(nccl: Nccl, work: () => void): number {
+  const started = nccl.ncclGroupStart()
+  if (started !== NCCL_RESULT.ncclSuccess) return started
+  let ended: number = started
+  try {
+    work()
+  } finally {
+    ended = nccl.ncclGroupEnd()
+  }
+  return ended
+}
+
 function begin(calls: readonly GroupedCall[]): void {
   checkCaptures(calls)
   for (const { stream, call } of calls) stream.checkUsable(call)
@@ -59,12 +77,12 @@ function begin(calls: readonly GroupedCall[]): void {
   const { nccl, context } = first.rank
   const refused: [GroupedCall, number][] = []
   context.activate()
-  check(first, nccl.ncclGroupStart())
-  for (const each of calls) {
-    const result = each.stream.submit(each.call, each.work)
-    if (result !== NCCL_RESULT.ncclSuccess && result !== NCCL_RESULT.ncclInProgress) refused.push([each, result])
-  }
-  const ended = nccl.ncclGroupEnd()
+  const ended = inGroup(nccl, () => {
+    for (const each of calls) {
+      const result = each.stream.submit(each.call, each.work)
+      if (result !== NCCL_RESULT.ncclSuccess && result !== NCCL_RESULT.ncclInProgress) refused.push([each, result])
+    }
+  })
   for (const [{ rank, call }, result] of refused) throw rank.refused(call, result)
   if (ended === NCCL_RESULT.ncclSuccess) return
   const last = new Map(calls.map(each => [each.rank, each]))

@@ -10,6 +10,7 @@ import type { DeviceBuffer } from '../core/pool/buffer.js'
 import { CommunicatorError } from './communicator-error.js'
 import { ranksHere } from './communicators.js'
 import { NCCL_OPS, NCCL_RESULT, NCCL_TYPES } from './constants.js'
+import { inGroup } from './group.js'
 import { type JoinedRank, MOST_POLL_MS, type Wait } from './joined-rank.js'
 
 /** The call of NCCL that a rank makes; returns an ncclResult_t. */
@@ -33,9 +34,11 @@ class Party {
 
   private begin({ nccl }: JoinedRank): void {
     this.hasBegun = true
-    nccl.ncclGroupStart()
-    const results = [...this.calls].map(([rank, work]) => relaxed(rank.context.activate(), work))
-    results.push(nccl.ncclGroupEnd())
+    const results: number[] = []
+    const ended = inGroup(nccl, () => {
+      for (const [rank, work] of this.calls) results.push(relaxed(rank.context.activate(), work))
+    })
+    results.push(ended)
     const refused = results.find(result => result !== NCCL_RESULT.ncclSuccess && result !== NCCL_RESULT.ncclInProgress)
     if (refused === undefined) return
     for (const rank of this.calls.keys()) rank.failure ??= rank.refused(this.call, refused)
