@@ -48,6 +48,19 @@ export class JoinedRank {
     return this.failure === null && !this.isAborted
   }
 
+  /**
+   * Runs \`work\`, which gives NCCL something back. Does nothing for a rank that can only be aborted, as may show
+   * meanwhile: NCCL forgets all of it then, and the memory must not wait for that.
+   */
+  whileWell(work: () => void): void {
+    if (!this.isWell) return
+    try {
+      work()
+    } catch (error) {
+      if (this.isWell) throw error
+    }
+  }
+
   /** The state of the rank by NCCL: an ncclResult_t. */
   ask(): number {
     const result = this.nccl.ncclCommGetAsyncError(this.handle, this.state)

@@ -50,7 +50,7 @@ export class Registration implements Follower {
   remove(ptr: number): void {
     const handle = this.handles.get(ptr)
     if (handle === undefined) return
-    if (handle !== 0 && this.rank.isWell) this.deregister(handle)
+    if (handle !== 0) this.deregister(handle)
     this.handles.delete(ptr)
     this.lengths.delete(ptr)
   }
@@ -78,9 +78,11 @@ export class Registration implements Follower {
 
   private deregister(handle: number): void {
     const { rank, timeoutMs } = this
-    rank.context.activate()
-    rank.settleNow('deregister', rank.ask(), timeoutMs)
-    rank.settleNow('deregister', rank.nccl.ncclCommDeregister(rank.handle, handle), timeoutMs)
+    rank.whileWell(() => {
+      rank.context.activate()
+      rank.settleNow('deregister', rank.ask(), timeoutMs)
+      rank.settleNow('deregister', rank.nccl.ncclCommDeregister(rank.handle, handle), timeoutMs)
+    })
   }
 }
 

@@ -71,9 +71,10 @@ export class SymmetricArena extends ArenaPool {
       throw new PoolError(`${call}: NCCL has no windows between these devices; use register(pool)`, 'ERR_NOT_SUPPORTED')
     }
     const leaving = () => {
-      if (!joined.isWell) return // NCCL forgets it at the abort
-      const closed = nccl.ncclCommWindowDeregister(joined.handle, window.value)
-      joined.settleNow('close', closed, timeoutMs)
+      joined.whileWell(() => {
+        const closed = nccl.ncclCommWindowDeregister(joined.handle, window.value)
+        joined.settleNow('close', closed, timeoutMs)
+      })
     }
     arena.observeSegments({ ready: () => {}, leaving })
     return arena
