@@ -72,7 +72,12 @@ export class Registration implements Follower {
     rank.context.activate()
     rank.settleNow('register', rank.ask(), timeoutMs)
     const handle = new Cell()
-    rank.settleNow('register', rank.nccl.ncclCommRegister(rank.handle, ptr, bytes, handle), timeoutMs)
+    try {
+      rank.settleNow('register', rank.nccl.ncclCommRegister(rank.handle, ptr, bytes, handle), timeoutMs)
+    } catch (error) {
+      if (handle.value !== 0) this.deregister(handle.value) // refused while NCCL completed it
+      throw error
+    }
     return handle.value
   }
 
