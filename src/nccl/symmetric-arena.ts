@@ -9,6 +9,8 @@ import { ArenaPool } from '../core/pool/arena/arena-pool.js'
 import { MOST_ALIGNMENT_BYTES } from '../core/pool/backing/backing.js'
 import type { DeviceBuffer } from '../core/pool/buffer.js'
 import { checkAlignment } from '../core/pool/caching/alignment.js'
+import type { CloseReport } from '../core/pool/closable-pool.js'
+import type { PlainPool } from '../core/pool/driver-owned/plain-pool.js'
 import { type AllocateOptions, isOptions } from '../core/pool/long-form.js'
 import type { Collectives } from './collectives.js'
 import { WINDOW_SYMMETRIC } from './constants.js'
@@ -29,6 +31,8 @@ const ALIGNMENT = 4096
 export class SymmetricArena extends ArenaPool {
   /** of the offsets and sizes of all allocations and resets so far, in order */
   private digest = 0
+  /** memory to compare the digests of all ranks in */
+  private compared: PlainPool | null = null
 
   /** Use `communicator.createSymmetricArena()`. */
   constructor(
@@ -100,13 +104,14 @@ export class SymmetricArena extends ArenaPool {
   async compareOffsets(): Promise<void> {
     if (!this.debug) return
     const { device, ranks } = this.communicator
-    using pool = device.createPlainPool()
-    using own = pool.upload(Uint32Array.of(this.digest, this.stats().allocations))
-    using all = pool.allocateArray(Uint32Array, 2 * ranks)
+    this.compared ??= device.createPlainPool()
+    const own = this.compared.upload(Uint32Array.of(this.digest, this.stats().allocations))
+    const all = this.compared.allocateArray(Uint32Array, 2 * ranks)
     this.communicator.allGather(own, all)
     await null // a group begins its calls first
-    await this.communicator.finished()
+    await this.communicator.finished() // after a failure NCCL may use the memory, so that its free would wait for ever
     const found = await all.read()
+    for (const array of [own, all]) array.free()
     const isOther = (rank: number) => found[2 * rank] !== found[0] || found[2 * rank + 1] !== found[1]
     const others = Array.from({ length: ranks }, (_, rank) => rank).filter(isOther)
     if (others.length === 0) return
@@ -114,6 +119,11 @@ export class SymmetricArena extends ArenaPool {
       `compareOffsets: rank ${others.join(', ')} has allocated otherwise than rank 0, so that offsets differ; ` +
         'allocate the same sizes in the same order on all ranks',
     )
+  }
+
+  override close(): CloseReport {
+    this.compared?.close()
+    return super.close()
   }
 
   private note(ptr: number, bytes: number): void {
