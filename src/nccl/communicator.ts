@@ -298,6 +298,7 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
       const wait = { timeoutMs: this.timeoutMs }
       await this.joined.settle('close', this.nccl.ncclCommFinalize(this.handle), wait)
       this.joined.check('close', this.nccl.ncclCommDestroy(this.handle))
+      this.joined.isGone = true
       this.ended('closed')
     } catch (error) {
       if (!this.closed) this.state = 'open'
@@ -312,8 +313,8 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
   abort(): void {
     if (this.closed) return
     const { context } = this.device
-    if (!this.joined.isAborted) context.giveBack(() => this.nccl.ncclCommAbort(this.handle))
-    this.joined.isAborted = true
+    if (!this.joined.isGone) context.giveBack(() => this.nccl.ncclCommAbort(this.handle))
+    this.joined.isGone = true
     this.forgetMemory()
     this.ended('aborted')
   }

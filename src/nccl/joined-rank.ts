@@ -1,6 +1,7 @@
 // A rank of NCCL in this thread: NCCL's handle of it, its state, and the waits for calls that NCCL completes later.
 
 import { setTimeout } from 'node:timers/promises'
+import { PoolError } from '../core/base/errors.js'
 import type { Context } from '../core/driver/context.js'
 import { CommunicatorError } from './communicator-error.js'
 import { NCCL_RESULT } from './constants.js'
@@ -26,7 +27,7 @@ export class JoinedRank {
   /** set by a failure, after which only `abort` is left */
   failure: CommunicatorError | null = null
   /** NCCL has forgotten the rank, and what it has registered */
-  isAborted = false
+  isGone = false
   private readonly state = new Cell()
   private readonly sleeper = new Int32Array(new SharedArrayBuffer(4))
 
@@ -45,7 +46,7 @@ export class JoinedRank {
 
   /** Whether NCCL takes calls of the rank. */
   get isWell(): boolean {
-    return this.failure === null && !this.isAborted
+    return this.failure === null && !this.isGone
   }
 
   /**
@@ -61,8 +62,15 @@ export class JoinedRank {
     }
   }
 
-  /** The state of the rank by NCCL: an ncclResult_t. */
+  /** Throws PoolError after a close or an abort, which may come while a call waits: NCCL must not be asked then. */
+  checkThere(): void {
+    if (!this.isGone) return
+    throw new PoolError('the communicator was closed or aborted meanwhile; join again', 'ERR_POOL_CLOSED')
+  }
+
+  /** The state of the rank by NCCL: an ncclResult_t. Throws as \`checkThere\`. */
   ask(): number {
+    this.checkThere()
     const result = this.nccl.ncclCommGetAsyncError(this.handle, this.state)
     return result === NCCL_RESULT.ncclSuccess ? this.state.value : result
   }

@@ -101,6 +101,7 @@ export class MeetingPlace {
     if (party.hasBegun) parties.delete(key)
     const end = performance.now() + wait.timeoutMs
     const hasBegun = () => {
+      rank.checkThere()
       if (!party.hasBegun && performance.now() > end) throw this.alone(call, wait.timeoutMs)
       return party.hasBegun
     }
