@@ -207,6 +207,31 @@ describe('a communicator', () => {
     assert.deepEqual(await elements(whole), [[3], [3]])
   })
 
+  it('ends what waits for it when it is aborted', async () => {
+    const waiting = [
+      (comm: Communicator) => comm.finished(),
+      (comm: Communicator) => comm.close(),
+      (comm: Communicator) => comm.createSymmetricArena({ bytes: 4096 }),
+      (comm: Communicator) => (comm.rank === 0 ? comm.createSymmetricArena({ bytes: 4096 }) : comm.finished()),
+    ]
+    for (const wait of waiting) {
+      using world = await TestWorld.join({ progress: 'eager' })
+      const memory = numbers(world, rank => Float32Array.of(rank))
+      for (const device of world.devices) device.synchronize()
+      for (const { context, defaultStream } of world.devices) {
+        context.activate()
+        world.driver.holdOperation(defaultStream.handle)
+      }
+      world.all((comm, rank) => comm.allReduce(memory[rank], memory[rank]))
+      const results = Promise.allSettled(world.comms.map(wait))
+      await setImmediate()
+      for (const comm of world.comms) comm.abort()
+      for (const result of await results) {
+        assert.match(String(result.status === 'rejected' && result.reason), /^PoolError: .*closed or aborted meanwhile/)
+      }
+    }
+  })
+
   it('of one rank works alone', async () => {
     using world = await TestWorld.join({ devices: 1 })
     const [array] = numbers(world, () => Float32Array.of(4))

@@ -55,7 +55,7 @@ export interface CommunicatorStats {
   readonly registeredBytes: number
   /** bytes of symmetric arenas */
   readonly symmetricBytes: number
-  /** device memory that NCCL itself holds; null before NCCL 2.29.7 */
+  /** device memory that NCCL itself holds; null before NCCL 2.29.7, and while a call is in progress or has failed */
   readonly ncclBytes: number | null
 }
 
@@ -474,6 +474,7 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
 
   private memoryOfNccl(): number | null {
     if (this.closed || !this.joined.isWell || this.nccl.version < NCCL_SINCE.ncclCommMemStats) return null
+    if (this.joined.ask() !== NCCL_RESULT.ncclSuccess) return null // NCCL tells it between calls only
     const value = new Cell()
     this.joined.check('stats', this.nccl.ncclCommMemStats(this.handle, STAT_TOTAL, value))
     return value.value

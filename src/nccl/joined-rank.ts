@@ -52,8 +52,22 @@ export class JoinedRank {
     return this.failure === null && !this.isOver
   }
 
-  /** The state of the rank by NCCL: an ncclResult_t. */
+  /**
+   * Runs `work`, which gives NCCL something back. Does nothing for a rank that can only be aborted, as may show
+   * meanwhile: NCCL forgets all of it then, and the memory must not wait for that.
+   */
+  whileWell(work: () => void): void {
+    if (!this.isWell) return
+    try {
+      work()
+    } catch (error) {
+      if (this.isWell) throw error
+    }
+  }
+
+  /** The state of the rank by NCCL: an ncclResult_t. NCCL must not be asked about a rank that is over. */
   ask(): number {
+    this.checkNotOver('ask')
     const result = this.nccl.ncclCommGetAsyncError(this.handle, this.state)
     return result === NCCL_RESULT.ncclSuccess ? this.state.value : result
   }

@@ -50,7 +50,7 @@ export class Registration implements Follower {
   remove(ptr: number): void {
     const handle = this.handles.get(ptr)
     if (handle === undefined) return
-    if (handle !== 0 && this.rank.isWell) this.deregister(handle)
+    if (handle !== 0) this.deregister(handle)
     this.handles.delete(ptr)
     this.lengths.delete(ptr)
   }
@@ -72,15 +72,22 @@ export class Registration implements Follower {
     rank.context.activate()
     rank.settleNow('register', rank.ask(), timeoutMs)
     const handle = new Cell()
-    rank.settleNow('register', rank.nccl.ncclCommRegister(rank.handle, ptr, bytes, handle), timeoutMs)
+    try {
+      rank.settleNow('register', rank.nccl.ncclCommRegister(rank.handle, ptr, bytes, handle), timeoutMs)
+    } catch (error) {
+      if (handle.value !== 0) this.deregister(handle.value) // refused while NCCL completed it
+      throw error
+    }
     return handle.value
   }
 
   private deregister(handle: number): void {
     const { rank, timeoutMs } = this
-    rank.context.activate()
-    rank.settleNow('deregister', rank.ask(), timeoutMs)
-    rank.settleNow('deregister', rank.nccl.ncclCommDeregister(rank.handle, handle), timeoutMs)
+    rank.whileWell(() => {
+      rank.context.activate()
+      rank.settleNow('deregister', rank.ask(), timeoutMs)
+      rank.settleNow('deregister', rank.nccl.ncclCommDeregister(rank.handle, handle), timeoutMs)
+    })
   }
 }
 

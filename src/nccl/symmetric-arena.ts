@@ -74,9 +74,10 @@ export class SymmetricArena extends ArenaPool {
       throw new PoolError(`${call}: NCCL has no windows between these devices; use register(pool)`, 'ERR_NOT_SUPPORTED')
     }
     const leaving = () => {
-      if (!joined.isWell) return // NCCL forgets it at the abort
-      const closed = nccl.ncclCommWindowDeregister(joined.handle, window.value)
-      joined.settleNow('close', closed, timeoutMs)
+      joined.whileWell(() => {
+        const closed = nccl.ncclCommWindowDeregister(joined.handle, window.value)
+        joined.settleNow('close', closed, timeoutMs)
+      })
     }
     arena.observeSegments({ ready: () => {}, leaving })
     return arena
@@ -116,7 +117,7 @@ export class SymmetricArena extends ArenaPool {
     const all = pool.allocateArray(Uint32Array, 2 * ranks)
     this.communicator.allGather(own, all)
     await null // a group begins its calls first
-    await this.communicator.finished()
+    await this.communicator.finished() // after a failure NCCL may use the memory, so that its free would wait for ever
     const found = await all.read()
     pool.close()
     pools.delete(pool)

@@ -131,6 +131,7 @@ export class SegmentBacking implements Backing {
           relaxed(this.context.activate(), () => this.source.giveBack(segment.ptr))
         } catch (error) {
           heap.addRange(range, start, segment.bytes / UNIT_BYTES, 'free')
+          this.watch.stays(segment.ptr, segment.bytes)
           throw error
         }
         this.held[range] = null

@@ -79,6 +79,11 @@ export class SegmentWatch {
     this.known.delete(ptr)
   }
 
+  /** The memory at an address did not go, since the observer or the driver refused. The observer must know it. */
+  stays(ptr: number, bytes: number): void {
+    if (!this.known.has(ptr)) this.ready(ptr, bytes)
+  }
+
   /** Throws PoolError, in the name of `call`, within a call of the observer. */
   checkNotTelling(call: string): void {
     if (!this.isTelling || !isUnderWay(this.tell)) return

@@ -1,0 +1,516 @@
+// Random programs of communicators: pools that grow, shrink, sleep and wake, registrations, collectives, symmetric
+// arenas, captures, and the end of communicators in any order. A shadow has the contents; the simulated NCCL and the
+// simulated devices report mistakes by themselves. With faults, NCCL or the driver refuses a call of some steps.
+
+import assert from 'node:assert/strict'
+import { KiB } from '../core/base/bytes.js'
+import { CudaError, OutOfMemoryError, PoolError } from '../core/base/errors.js'
+import type { Graph } from '../core/order/graph.js'
+import type { Stream } from '../core/order/stream.js'
+import { Communicator } from './communicator.js'
+import { CommunicatorError } from './communicator-error.js'
+import type { NcclCall } from './nccl.js'
+import { RandomMemory, signal } from './random-memory.fixture.js'
+import { CELLS, type Family, type RandomCall, randomCall } from './shadow.fixture.js'
+import type { SymmetricArena } from './symmetric-arena.js'
+
+/** while a rank cannot come, since a call of it was refused */
+const SHORT_MS = 40
+const LONG_MS = 10_000
+
+/** Weights of the steps. */
+export const STEP_WEIGHTS = {
+  allocate: 14,
+  free: 8,
+  fill: 10,
+  collect: 30,
+  collectAndFree: 8,
+  compare: 4,
+  hold: 8,
+  trim: 6,
+  limit: 3,
+  replaceStream: 2,
+  sleep: 4,
+  wake: 12,
+  register: 6,
+  deregister: 2,
+  openArena: 3,
+  allocateInArena: 4,
+  resetArena: 2,
+  compareOffsets: 2,
+  closeArena: 1,
+  join: 8,
+  finish: 2,
+  close: 1,
+  abort: 1,
+  capture: 6,
+  launch: 12,
+  closeGraph: 3,
+}
+type Step = keyof typeof STEP_WEIGHTS
+
+/** Communicators of one world, and what is open of them. */
+interface Ranks {
+  readonly comms: readonly Communicator[]
+  isRegistered: boolean
+  readonly arenas: { readonly each: readonly SymmetricArena[] }[]
+}
+
+interface Captured {
+  readonly graph: Graph<undefined>
+  readonly calls: readonly RandomCall[]
+}
+
+const NCCL_CALLS: readonly NcclCall[] = [
+  'ncclGetUniqueId',
+  'ncclCommInitRankConfig',
+  'ncclCommGetAsyncError',
+  'ncclGroupStart',
+  'ncclGroupEnd',
+  'ncclAllReduce',
+  'ncclReduceScatter',
+  'ncclAllGather',
+  'ncclBroadcast',
+  'ncclSend',
+  'ncclRecv',
+  'ncclCommRegister',
+  'ncclCommDeregister',
+  'ncclCommWindowRegister',
+  'ncclCommWindowDeregister',
+  'ncclCommFinalize',
+  'ncclCommDestroy',
+]
+
+/** Whether an error is one that programs are promised. */
+function isTyped(error: unknown): boolean {
+  return [CommunicatorError, CudaError, OutOfMemoryError, PoolError].some(kind => error instanceof kind)
+}
+
+export class RandomProgram extends RandomMemory {
+  private readonly opened: Ranks[] = []
+  private readonly graphs: Captured[] = []
+
+  constructor(
+    seed: number,
+    ranks: number,
+    private readonly hasFaults = false,
+  ) {
+    super(seed, ranks)
+  }
+
+  async run(steps: number): Promise<void> {
+    using _world = this.world
+    const choices = Object.entries(STEP_WEIGHTS).flatMap(([step, weight]) => Array<Step>(weight).fill(step as Step))
+    await this.join()
+    for (let count = 0; count < steps; count++) {
+      const step = choices[this.random.below(choices.length)]
+      this.note(step)
+      await this.attempt(step)
+      this.check(`step ${count}, ${step}`)
+    }
+    await this.end()
+  }
+
+  /** Runs a step, which a refused call may end. */
+  private async attempt(step: Step): Promise<void> {
+    if (this.hasFaults && this.random.below(3) === 0) this.refuse()
+    try {
+      await this[step]()
+    } catch (error) {
+      if (error instanceof OutOfMemoryError) this.note('ranOut')
+      else if (this.hasFaults && isTyped(error)) this.note('refused')
+      else throw error
+      if (this.hasFaults) this.recover()
+    }
+    this.clearFaults()
+    if (this.hasFaults) this.abortFailed()
+  }
+
+  /** Makes a call of NCCL or of the driver fail in the next step. */
+  private refuse(): void {
+    const nth = this.random.logUniform(1, 12)
+    if (this.random.below(2) === 0) this.world.driver.failCall({ call: '*', nth, code: 1 + this.random.below(2) })
+    else {
+      const call = NCCL_CALLS[this.random.below(NCCL_CALLS.length)]
+      this.world.nccl.failCall({ call, nth: Math.min(nth, 4), result: [2, 3, 6][this.random.below(3)] })
+    }
+  }
+
+  /** After an error: what it left is undone, and the rest is whole. */
+  private recover(): void {
+    this.clearFaults()
+    this.abortFailed()
+    this.synchronize()
+    for (const family of this.families) if (!this.isAsleep(family)) family.compare('after a refused call')
+  }
+
+  /** Nothing is registered but what is open. */
+  private check(message: string): void {
+    for (const { registrable, virtual } of this.pools) for (const pool of [registrable, virtual]) pool.check()
+    const open = this.opened.flatMap(({ isRegistered, arenas }) =>
+      this.pools.map(({ registrable }) => arenas.length + (isRegistered ? registrable.segments().length : 0)),
+    )
+    const waiting = this.opened.flatMap(({ comms, isRegistered }) =>
+      comms.map((comm, rank) =>
+        isRegistered ? this.pools[rank].registrable.segments().length - comm.stats().registeredSegments : 0,
+      ),
+    )
+    const sum = (numbers: number[]) => numbers.reduce((all, each) => all + each, 0)
+    assert.equal(this.world.nccl.registered, sum(open) - sum(waiting), message)
+    if (this.ranks > 1) assert.equal(sum(waiting), 0, message)
+  }
+
+  // Sleep
+
+  /** Puts a virtual pool to sleep, and tries a collective on it meanwhile. A registrable pool stays awake. */
+  private async sleep(): Promise<void> {
+    const rank = this.random.below(this.ranks)
+    const { virtual, registrable } = this.pools[rank]
+    if (virtual.asleep) return
+    this.releaseHolds()
+    await assert.rejects(registrable.sleep(), PoolError)
+    const used = this.anyFamily(({ home }) => home === 'virtual')
+    const isKept = this.families.some(({ home, graphs }) => home === 'virtual' && graphs > 0)
+    const sleeping = virtual.sleep()
+    if (isKept) {
+      await assert.rejects(sleeping, { name: 'PoolError', message: /a communicator or a graph/ })
+      return this.note('keptAwake')
+    }
+    const ranks = this.anyRanks()
+    const settled = Promise.allSettled([sleeping])
+    if (used !== null && ranks !== null && virtual.asleep) {
+      assert.throws(() => ranks.comms[rank].allReduce(used.view(rank), used.view(rank)), { name: 'PoolError' })
+      this.note('refusedAsleep')
+    }
+    await settled
+    await sleeping
+  }
+
+  private async wake(): Promise<void> {
+    for (const { virtual } of this.pools) if (virtual.asleep) await virtual.wake()
+  }
+
+  // Collectives
+
+  private collect(): void {
+    const ranks = this.anyRanks()
+    if (ranks !== null) this.begin(ranks)
+  }
+
+  /** Memory is freed and given again at once, while the collective may still use it on other streams. */
+  private collectAndFree(): void {
+    const ranks = this.anyRanks()
+    const calls = ranks === null ? [] : this.begin(ranks, true)
+    for (const family of new Set(calls.flatMap(({ uses }) => [...uses]))) this.release(family)
+    this.allocate()
+  }
+
+  /** Makes one or two calls on all ranks, on any streams. Other work on the arrays comes after them, unless they go. */
+  private begin(ranks: Ranks, willGo = false): RandomCall[] {
+    const mayGo = ({ graphs, home }: Family) => graphs === 0 && typeof home === 'string'
+    const calls = this.randomCalls(1 + this.random.below(2), family => !willGo || mayGo(family))
+    const uses = calls.flatMap(call => [...call.uses])
+    const streams = this.world.devices.map((_, rank) => this.anyStream(rank))
+    for (const family of uses) family.isBusy = true
+    try {
+      if (this.random.below(4) > 0) this.order(uses, streams)
+      try {
+        this.submit(ranks, calls, streams)
+      } catch (error) {
+        if ((error as PoolError).code !== 'ERR_STREAM_ORDER') throw error
+        this.note('unordered')
+        this.order(uses, streams)
+        this.submit(ranks, calls, streams)
+      }
+      if (!willGo) this.order(uses, streams, true)
+    } catch (error) {
+      for (const { target } of calls) target.forget()
+      throw error
+    }
+    for (const call of calls) {
+      call.apply()
+      this.note(call.name)
+    }
+    return calls
+  }
+
+  private submit({ comms }: Ranks, calls: readonly RandomCall[], streams: readonly Stream[]): void {
+    Communicator.group(() => {
+      for (const [rank, comm] of comms.entries()) for (const call of calls) call.run(comm, rank, streams[rank])
+    })
+  }
+
+  /** Lets `streams` wait for the arrays' own, or the other way round. */
+  private order(families: readonly Family[], streams: readonly Stream[], isAfter = false): void {
+    for (const { arrays } of families) {
+      for (const [rank, { stream }] of arrays.entries()) {
+        if (isAfter) signal(streams[rank], stream)
+        else signal(stream, streams[rank])
+      }
+    }
+  }
+
+  /** Calls that use different families, since NCCL runs them at the same time. */
+  private randomCalls(most: number, isWanted: (family: Family) => boolean = () => true): RandomCall[] {
+    const left = this.families.filter(family => !this.isAsleep(family) && isWanted(family))
+    const calls: RandomCall[] = []
+    while (left.length > 0 && calls.length < most) {
+      const source = this.takeAny(left)
+      const target = left.length > 0 && this.random.below(3) > 0 ? this.takeAny(left) : source
+      calls.push(randomCall(this.random, this.ranks, source, target))
+    }
+    return calls
+  }
+
+  private takeAny(families: Family[]): Family {
+    return families.splice(this.random.below(families.length), 1)[0]
+  }
+
+  // Registrations and symmetric arenas
+
+  private register(): void {
+    const ranks = this.anyRanks()
+    if (ranks === null || ranks.isRegistered) return
+    try {
+      for (const [rank, comm] of ranks.comms.entries()) comm.register(this.pools[rank].registrable)
+      ranks.isRegistered = true
+    } catch (error) {
+      this.clearFaults()
+      for (const [rank, comm] of ranks.comms.entries()) comm.deregister(this.pools[rank].registrable)
+      throw error
+    }
+  }
+
+  private deregister(): void {
+    const ranks = this.anyRanks()
+    if (ranks === null || !ranks.isRegistered) return
+    this.synchronize()
+    const all = () => {
+      for (const [rank, comm] of ranks.comms.entries()) comm.deregister(this.pools[rank].registrable)
+      ranks.isRegistered = false
+    }
+    try {
+      all()
+    } catch (error) {
+      this.clearFaults()
+      all()
+      throw error
+    }
+  }
+
+  private async openArena(): Promise<void> {
+    const ranks = this.anyRanks()
+    if (ranks === null || ranks.arenas.length === 2) return
+    this.releaseHolds()
+    const options = { bytes: 64 * KiB, debug: true }
+    const results = await Promise.allSettled(ranks.comms.map(comm => comm.createSymmetricArena(options)))
+    const each = results.flatMap(result => (result.status === 'fulfilled' ? [result.value] : []))
+    const failed = results.find(result => result.status === 'rejected')
+    if (failed === undefined) ranks.arenas.push({ each })
+    else {
+      this.clearFaults()
+      this.abortAll(ranks)
+      throw failed.reason
+    }
+  }
+
+  private allocateInArena(): void {
+    const arena = this.anyArena()
+    if (arena === null) return
+    const length = CELLS + this.random.below(5000)
+    this.make(arena, length, rank => arena[rank].allocateArray(Uint32Array, length, this.anyStream(rank)))
+  }
+
+  private resetArena(): void {
+    const arena = this.anyArena()
+    if (arena === null || this.families.some(({ home, graphs }) => home === arena && graphs > 0)) return
+    this.drop(arena)
+    for (const each of arena) each.reset()
+  }
+
+  private async compareOffsets(): Promise<void> {
+    const arena = this.anyArena()
+    if (arena === null) return
+    this.releaseHolds()
+    this.world.driver.clearFaults() // a rank that cannot call would let the others wait
+    const results: Promise<void>[] = []
+    Communicator.group(() => results.push(...arena.map(each => each.compareOffsets())))
+    const failed = (await Promise.allSettled(results)).find(result => result.status === 'rejected')
+    if (failed === undefined) return this.note('compared offsets')
+    this.abortAll(this.opened.find(({ arenas }) => arenas.some(({ each }) => each === arena))!)
+    throw failed.reason
+  }
+
+  private closeArena(): void {
+    const ranks = this.anyRanks()
+    if (ranks === null || ranks.arenas.length === 0) return
+    const { each } = ranks.arenas[0]
+    this.closeGraphs()
+    this.drop(each)
+    try {
+      for (const arena of each) arena.close()
+    } finally {
+      this.clearFaults() // after a refusal it can be repeated
+      for (const arena of each) arena.close()
+      ranks.arenas.shift()
+    }
+  }
+
+  private anyArena(): readonly SymmetricArena[] | null {
+    const arenas = this.opened.flatMap(ranks => ranks.arenas)
+    return arenas.length === 0 ? null : arenas[this.random.below(arenas.length)].each
+  }
+
+  /** The arrays of an arena are gone. */
+  private drop(home: unknown): void {
+    const kept = this.families.filter(family => family.home !== home)
+    this.families.splice(0, Infinity, ...kept)
+  }
+
+  // Communicators
+
+  private async join(): Promise<void> {
+    if (this.opened.length === 2) return
+    const timeoutMs = this.hasFaults ? SHORT_MS : LONG_MS
+    const comms = await Communicator.joinAll(this.world.devices, { timeoutMs })
+    this.opened.push({ comms, isRegistered: false, arenas: [] })
+  }
+
+  /** Waits for all collectives. */
+  private async finish(): Promise<void> {
+    this.releaseHolds()
+    await this.all(comm => comm.finished())
+  }
+
+  private async close(): Promise<void> {
+    const ranks = this.anyRanks()
+    if (ranks === null) return
+    this.releaseHolds()
+    this.closeGraphs()
+    try {
+      await this.all(comm => comm.close(), ranks)
+      this.forget(ranks)
+    } catch (error) {
+      this.clearFaults()
+      this.abortAll(ranks)
+      throw error
+    }
+  }
+
+  private abort(): void {
+    const ranks = this.anyRanks()
+    if (ranks !== null) this.abortAll(ranks)
+  }
+
+  private async all(call: (comm: Communicator) => Promise<void>, ranks = this.anyRanks()): Promise<void> {
+    const results = await Promise.allSettled((ranks?.comms ?? []).map(call))
+    for (const result of results) if (result.status === 'rejected') throw result.reason
+  }
+
+  /** What unfinished collectives would have written is undefined. */
+  private abortAll(ranks: Ranks): void {
+    this.closeGraphs()
+    // The close of an arena waits for all work of its device, also for that of other communicators.
+    if (this.opened.length > 1) this.synchronize()
+    try {
+      for (const comm of ranks.comms) comm.abort()
+    } finally {
+      this.clearFaults() // after a refusal it can be repeated
+      for (const comm of ranks.comms) comm.abort()
+      this.forgetAborted(ranks)
+    }
+  }
+
+  private forgetAborted(ranks: Ranks): void {
+    for (const family of this.families) if (family.isBusy) family.forget()
+    this.forget(ranks)
+  }
+
+  private abortFailed(): void {
+    const failed = this.opened.filter(({ comms }) => comms.some(comm => comm.toString().includes('failed')))
+    for (const ranks of failed) this.abortAll(ranks)
+  }
+
+  private forget(ranks: Ranks): void {
+    for (const { each } of ranks.arenas) this.drop(each)
+    this.opened.splice(this.opened.indexOf(ranks), 1)
+  }
+
+  private anyRanks(): Ranks | null {
+    return this.opened.length === 0 ? null : this.opened[this.random.below(this.opened.length)]
+  }
+
+  // Captures, of one rank a thread
+
+  private capture(): void {
+    const ranks = this.anyRanks()
+    if (this.ranks > 1 || ranks === null || this.graphs.length === 3) return
+    const [device] = this.world.devices
+    const stream = device.createStream()
+    const calls = this.randomCalls(2)
+    device.synchronize()
+    stream.beginCapture()
+    try {
+      Communicator.group(() => {
+        for (const call of calls) call.run(ranks.comms[0], 0, stream)
+      })
+      if (this.random.below(2) === 0) this.allocate()
+      this.graphs.push({ graph: stream.endCapture(), calls })
+    } catch (error) {
+      this.clearFaults()
+      if (stream.capture !== null) stream.abortCapture()
+      throw error
+    } finally {
+      stream.close()
+    }
+    for (const call of calls) for (const family of call.uses) family.graphs++
+  }
+
+  private launch(): void {
+    if (this.graphs.length === 0 || this.pools[0].virtual.asleep) return // the graph may have seen its addresses
+    const { graph, calls } = this.graphs[this.random.below(this.graphs.length)]
+    const uses = calls.flatMap(call => [...call.uses])
+    const stream = this.anyStream(0)
+    for (const family of uses) family.isBusy = true
+    try {
+      this.order(uses, [stream])
+      graph.launch(stream)
+      this.order(uses, [stream], true)
+    } catch (error) {
+      for (const { target } of calls) target.forget()
+      throw error
+    }
+    for (const call of calls) call.apply()
+    this.note('launched')
+  }
+
+  private closeGraph(): void {
+    const [captured] = this.graphs.splice(0, 1)
+    if (captured === undefined) return
+    for (const call of captured.calls) for (const family of call.uses) family.graphs--
+    captured.graph.close()
+  }
+
+  private closeGraphs(): void {
+    while (this.graphs.length > 0) this.closeGraph()
+  }
+
+  // The end
+
+  /** Ends the program in one of several ways. */
+  private async end(): Promise<void> {
+    this.releaseHolds()
+    this.closeGraphs()
+    await this.wake()
+    const message = `at the end of seed ${this.seed}`
+    for (const family of this.families) family.compare(message)
+    this.synchronize()
+    const way = this.random.below(4)
+    this.note(`end ${way}`)
+    if (way === 0) for (const device of this.world.devices) device.close()
+    if (way === 1) for (const pool of this.pools) for (const each of Object.values(pool)) each.close()
+    if (way === 2) while (this.opened.length > 0) await this.close()
+    for (const ranks of [...this.opened]) this.abortAll(ranks)
+    assert.equal(this.world.nccl.registered, 0, message)
+  }
+}
