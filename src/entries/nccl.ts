@@ -1,6 +1,6 @@
 // cuda-mempool/nccl: collectives between GPUs by NCCL, with memory of pools.
 
-export { Communicator, type CommunicatorStats, uniqueId } from '../nccl/communicator.js'
+export { Communicator, type CommunicatorStats } from '../nccl/communicator.js'
 export { CommunicatorError } from '../nccl/communicator-error.js'
 export type {
   CollectiveMemory,
@@ -15,5 +15,6 @@ export type {
   SymmetricArenaOptions,
 } from '../nccl/communicator-options.js'
 export type { NcclOp, NcclType } from '../nccl/constants.js'
-export type { RegistrablePool } from '../nccl/registrable-pool.js'
+export { uniqueId } from '../nccl/joins.js'
+export type { RegistrablePool } from '../nccl/registrations.js'
 export type { SymmetricArena } from '../nccl/symmetric-arena.js'

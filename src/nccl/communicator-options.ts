@@ -38,6 +38,9 @@ export interface JoinOptions extends CommunicatorOptions {
   readonly ranks: number
 }
 
+/** The place of a rank in its world. */
+export type Place = Pick<JoinOptions, 'id' | 'rank' | 'ranks'>
+
 /** Options of the calls that combine or move memory of the ranks. */
 export interface CollectiveOptions {
   /** the stream of the work (that of the memory, as for `kernel.launch`) */
@@ -107,7 +110,7 @@ export function waitOf(
 }
 
 /** The place of a rank, read once. Throws TypeError or RangeError for a bad id, rank or number of ranks. */
-export function placeOf(call: string, { id, rank, ranks }: JoinOptions) {
+export function placeOf(call: string, { id, rank, ranks }: JoinOptions): Place {
   if (!isUint8Array(id)) {
     throw new WrongTypeError(
       `${call}: id must be the Uint8Array that uniqueId(device) returned, not ${describe(id)}; fork passes it with serialization: 'advanced'`,

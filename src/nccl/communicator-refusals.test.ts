@@ -3,8 +3,9 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { openDevice } from '../core/device/open.js'
-import { Communicator, uniqueId } from './communicator.js'
+import { Communicator } from './communicator.js'
 import type { CollectiveMemory } from './communicator-options.js'
+import { uniqueId } from './joins.js'
 import { errorOf, TestWorld } from './world.fixture.js'
 
 const COLLECTIVES = [

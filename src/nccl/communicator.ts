@@ -1,17 +1,8 @@
-// Communicators: ranks of NCCL that combine and move memory of several GPUs, in one process or in many, on one host or
-// on several. Source of the rules: NCCL's user guide, chapters on groups, registration and fault tolerance.
-//
-// Joins and closes let Node go on, and so do calls in which all ranks wait for each other (meeting.ts). A collective
-// only submits work: the join has connected the ranks for it. NCCL connects sends and receives later, so that the first
-// message between two ranks blocks Node until both have begun it.
-
-import { OutOfRangeError, WrongTypeError } from '../core/base/argument-errors.js'
-import { describe } from '../core/base/bytes.js'
 import { disposeOf, warnOfDisposal } from '../core/base/disposal.js'
 import { PoolError } from '../core/base/errors.js'
 import { checkFlag } from '../core/base/option-names.js'
 import { showAsText } from '../core/base/readable.js'
-import { Device } from '../core/device/device.js'
+import type { Device } from '../core/device/device.js'
 import { untilDone } from '../core/order/polling.js'
 import { relaxed } from '../core/order/relaxed.js'
 import type { Stream } from '../core/order/stream.js'
@@ -28,15 +19,14 @@ import {
   type SymmetricArenaOptions,
   waitOf,
 } from './communicator-options.js'
-import { Communicators, ranksHere } from './communicators.js'
-import { NCCL_RESULT, NCCL_SINCE, STAT_TOTAL, SUSPEND_MEMORY, UNIQUE_ID_BYTES, versionText } from './constants.js'
-import { addToGroup, inOneGroup, isGrouping, runGroup } from './group.js'
-import { errorOf, JoinedRank, MOST_POLL_MS, type Wait } from './joined-rank.js'
+import { type Communicators, ranksHere } from './communicators.js'
+import { NCCL_RESULT, NCCL_SINCE, STAT_TOTAL, SUSPEND_MEMORY, versionText } from './constants.js'
+import { addToGroup, isGrouping, runGroup } from './group.js'
+import { type JoinedRank, MOST_POLL_MS, type Wait } from './joined-rank.js'
+import { type Arrival, joinAlone, joinTogether } from './joins.js'
 import { MeetingPlace } from './meeting.js'
 import { Cell, type Nccl } from './nccl.js'
-import { ncclFor } from './nccl-for.js'
-import { checkRegistrable, type RegistrablePool } from './registrable-pool.js'
-import { follow, Registration } from './registrations.js'
+import { checkRegistrable, follow, type RegistrablePool, Registration } from './registrations.js'
 import { SymmetricArena } from './symmetric-arena.js'
 
 /** The counters of a communicator. */
@@ -57,20 +47,6 @@ export interface CommunicatorStats {
   readonly symmetricBytes: number
   /** device memory that NCCL itself holds; null before NCCL 2.29.7, and while a call is in progress or has failed */
   readonly ncclBytes: number | null
-}
-
-/**
- * 128 bytes that name a new world of ranks, for `Communicator.join` on each of them. One rank makes it, and sends it to
- * the others over any channel of the program. It holds an address of this process, which must live until all ranks have
- * joined, and it is a secret. Throws NoLibraryError without NCCL 2.19 or later, and TypeError for anything but a
- * device.
- */
-export function uniqueId(device: Device): Uint8Array {
-  const nccl = openNccl('uniqueId', device)
-  const id = new Uint8Array(UNIQUE_ID_BYTES)
-  const result = nccl.ncclGetUniqueId(id)
-  if (result === NCCL_RESULT.ncclSuccess) return id
-  throw errorOf(nccl, 0, 'uniqueId', result, 'NCCL needs a network interface (NCCL_SOCKET_IFNAME names one)')
 }
 
 /**
@@ -106,14 +82,19 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
   private readonly meeting: MeetingPlace
   private readonly captured: CapturedCalls
 
+  /** the device of this rank */
+  readonly device: Device
+  private readonly joined: JoinedRank
+  private readonly part: Communicators
+
   private constructor(
-    /** the device of this rank */
-    readonly device: Device,
-    private readonly joined: JoinedRank,
-    private readonly part: Communicators,
+    { device, joined, part }: Arrival,
     private readonly timeoutMs: number,
   ) {
     super()
+    this.device = device
+    this.joined = joined
+    this.part = part
     this.rank = joined.rank
     this.ranks = joined.ranks
     this.meeting = new MeetingPlace(device, joined)
@@ -130,15 +111,9 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
   static async join(device: Device, options: JoinOptions): Promise<Communicator> {
     const call = 'Communicator.join'
     const wait = waitOf(call, options, ['id', 'rank', 'ranks'])
-    const { id, rank, ranks } = placeOf(call, options)
+    const place = placeOf(call, options)
     checkNoGroup(call)
-    const nccl = openNccl(call, device)
-    const joined = new JoinedRank(nccl, device.context, Buffer.from(id).toString('hex'), rank, ranks)
-    if (ranksHere(joined.world).includes(rank)) {
-      throw new PoolError(`${call}: rank ${rank} of this id is in this thread already; each rank has another number`)
-    }
-    const result = relaxed(device.context.activate(), () => nccl.ncclCommInitRankConfig(joined.cell, ranks, id, rank))
-    return await Communicator.arrive(call, device, joined, result, wait)
+    return new Communicator(await joinAlone(call, device, place, wait), wait.timeoutMs)
   }
 
   /**
@@ -149,24 +124,8 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
     const call = 'Communicator.joinAll'
     const wait = waitOf(call, options)
     checkNoGroup(call)
-    checkDevices(call, devices)
-    const id = uniqueId(devices[0])
-    const world = Buffer.from(id).toString('hex')
-    const ranks = devices.map((device, rank) => ({
-      device,
-      joined: new JoinedRank(openNccl(call, device), device.context, world, rank, devices.length),
-    }))
-    const { nccl } = ranks[0].joined
-    const joins = ranks.map(({ device, joined }) => () => {
-      const driver = device.context.activate()
-      return relaxed(driver, () => nccl.ncclCommInitRankConfig(joined.cell, joined.ranks, id, joined.rank))
-    })
-    const { results, ended } = beginAll(nccl, joins, ranks)
-    const arrivals = ranks.map(async ({ device, joined }, rank) => {
-      const result = [results[rank], ended].find(each => each !== NCCL_RESULT.ncclSuccess) ?? joined.ask()
-      return await Communicator.arrive(call, device, joined, result, wait)
-    })
-    return await allOrNone(arrivals)
+    const arrivals = await joinTogether(call, devices, wait)
+    return arrivals.map(arrival => new Communicator(arrival, wait.timeoutMs))
   }
 
   /**
@@ -176,24 +135,6 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
    */
   static group(work: () => void): void {
     runGroup(work)
-  }
-
-  /** Waits until all ranks have come. A rank that has not arrived is aborted. */
-  private static async arrive(
-    call: string,
-    device: Device,
-    joined: JoinedRank,
-    result: number,
-    { signal, timeoutMs }: Wait,
-  ): Promise<Communicator> {
-    try {
-      await joined.settle(call, result, { signal, timeoutMs })
-      joined.hasArrived = true
-      return new Communicator(device, joined, device.partOf(call, Communicators), timeoutMs)
-    } catch (error) {
-      if (joined.handle !== 0) joined.nccl.ncclCommAbort(joined.handle)
-      throw error
-    }
   }
 
   /**
@@ -481,59 +422,8 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
   }
 }
 
-/** The NCCL of an open device. */
-function openNccl(call: string, device: Device): Nccl {
-  if (!(device instanceof Device)) {
-    throw new WrongTypeError(`${call}: device must be a Device, such as openDevice(0), not ${describe(device)}`)
-  }
-  device.partOf(call, Communicators) // refuses a closed device
-  return ncclFor(device.context.activate())
-}
-
 function checkNoGroup(call: string): void {
   if (isGrouping()) throw new PoolError(`${call}: a group has calls that begin together; call it before or after`)
-}
-
-function checkDevices(call: string, devices: readonly Device[]): void {
-  if (!Array.isArray(devices)) {
-    throw new WrongTypeError(`${call}: devices must be an array, such as openDevices(), not ${describe(devices)}`)
-  }
-  if (devices.length === 0) throw new OutOfRangeError(`${call}: devices must have at least one device`)
-  const libraries = devices.map(device => openNccl(call, device))
-  const stranger = libraries.findIndex(nccl => nccl !== libraries[0])
-  if (stranger !== -1) {
-    throw new PoolError(
-      `${call}: devices 0 and ${stranger} of the list are of two drivers, whose ranks cannot meet; open all by one openDevices()`,
-      'ERR_OTHER_DEVICE',
-    )
-  }
-  for (const [index, device] of devices.entries()) {
-    const other = devices.findIndex(each => each.context.sharesDevice(device.context))
-    if (other === index) continue
-    throw new OutOfRangeError(`${call}: devices ${other} and ${index} of the list are the same; each rank has its own`)
-  }
-}
-
-/** Begins the joins of ranks in one group; after an error none goes on. */
-function beginAll(nccl: Nccl, joins: readonly (() => number)[], ranks: readonly { joined: JoinedRank }[]) {
-  try {
-    return inOneGroup(nccl, joins)
-  } catch (error) {
-    for (const { joined } of ranks) if (joined.handle !== 0) nccl.ncclCommAbort(joined.handle)
-    throw error
-  }
-}
-
-/** All communicators, or none: those that arrived are aborted if another did not. */
-async function allOrNone(arrivals: readonly Promise<Communicator>[]): Promise<Communicator[]> {
-  const results = await Promise.allSettled(arrivals)
-  const arrived = results.flatMap(result => (result.status === 'fulfilled' ? [result.value] : []))
-  for (const result of results) {
-    if (result.status === 'fulfilled') continue
-    for (const communicator of arrived) communicator.abort()
-    throw result.reason
-  }
-  return arrived
 }
 
 showAsText(Communicator)
