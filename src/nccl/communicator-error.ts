@@ -17,7 +17,7 @@ export class CommunicatorError extends Error {
     readonly result: number,
     /** the name of the result, such as `ncclRemoteError` */
     readonly resultName: string,
-    /** what NCCL last warned of in this process, or '' */
+    /** the last warning of NCCL in this process, or '' */
     readonly last: string,
     remedy: string,
   ) {

@@ -11,7 +11,7 @@ const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)
 const USUAL_STEPS = 150
 const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? USUAL_STEPS)
 
-/** What happens in some of the usual programs, besides the steps. */
+/** Events in some of the usual programs, besides the steps. */
 const THINGS = [
   'compared',
   'compared offsets',

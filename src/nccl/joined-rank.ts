@@ -136,7 +136,7 @@ export class JoinedRank {
     return this.stateFor(call) === NCCL_RESULT.ncclInProgress
   }
 
-  /** What a program can do after a failure. A join that fails leaves no communicator to abort. */
+  /** The remedy of a failure. A join that fails leaves no communicator to abort. */
   private get remedy(): string {
     return this.hasArrived ? ABORT : JOIN_AGAIN
   }

@@ -22,7 +22,7 @@ function collectGarbage(): void {
   for (let round = 0; round < 3; round++) gc()
 }
 
-/** An ncclConfig_t of NCCL 2.17, for which all later libraries have defaults. */
+/** An ncclConfig_t of NCCL 2.17. Later libraries add defaults to it. */
 const CONFIG = {
   size: 48n,
   magic: 0xcafebeef,

@@ -1,4 +1,4 @@
-// Which NCCL a driver's devices get.
+// The choice of an NCCL for a driver.
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'

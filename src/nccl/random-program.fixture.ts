@@ -136,7 +136,7 @@ export class RandomProgram extends RandomMemory {
     }
   }
 
-  /** After an error: what it left is undone, and the rest is whole. */
+  /** After an error: its half-done steps are undone, and the rest is whole. */
   private recover(): void {
     this.clearFaults()
     this.abortFailed()
@@ -407,7 +407,7 @@ export class RandomProgram extends RandomMemory {
     for (const result of results) if (result.status === 'rejected') throw result.reason
   }
 
-  /** What unfinished collectives would have written is undefined. */
+  /** The results of unfinished collectives are undefined. */
   private abortAll(ranks: Ranks): void {
     this.closeGraphs()
     // The close of an arena waits for all work of its device, also for that of other communicators.

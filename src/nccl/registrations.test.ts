@@ -46,7 +46,7 @@ describe('a registered pool', () => {
     stop()
   })
 
-  it('keeps a segment out whose registration is refused, and one in whose end is refused', async () => {
+  it('keeps no segment after a refused registration, and keeps it after a refused deregistration', async () => {
     using world = await TestWorld.join()
     const others = await Communicator.joinAll(world.devices)
     world.comms.push(...others)

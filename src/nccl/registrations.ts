@@ -98,7 +98,7 @@ export class Registration implements Follower {
   }
 }
 
-/** The one observer of a pool, which tells all its followers. */
+/** The observer of a pool. It tells all followers. */
 class PoolObserver implements SegmentObserver {
   readonly followers = new Set<Follower>()
   private readonly segments = new Map<number, PoolSegment>()

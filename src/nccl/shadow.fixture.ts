@@ -73,7 +73,7 @@ export class RandomCall {
     return new Set([this.source, this.target])
   }
 
-  /** Does the same to the shadow. */
+  /** Changes the shadow in the same way. */
   apply(): void {
     const { source, target } = this
     const sent = source.values.map(values => values?.slice() ?? null)

@@ -1,4 +1,4 @@
-// A rank in a thread of its own that suspends and resumes, for a test that does the same with the other rank.
+// A rank in a thread of its own that suspends and resumes, as the other rank does in the test.
 
 import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
@@ -6,7 +6,7 @@ import { isMainThread, parentPort, Worker, workerData } from 'node:worker_thread
 import { Communicator } from './communicator.js'
 import { TestWorld } from './world.fixture.js'
 
-/** What both ranks do. */
+/** The steps of both ranks. */
 export async function suspendAndResume(world: TestWorld, id: Uint8Array, rank: number): Promise<number> {
   const [device] = world.devices
   const comm = await Communicator.join(device, { id, rank, ranks: 2 })

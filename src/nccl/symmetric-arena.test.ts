@@ -80,7 +80,7 @@ describe('a symmetric arena', () => {
     assert.ok(world.driver.usedBytes(0) < before)
   })
 
-  it('is made after another one that is asked for at the same time', async () => {
+  it('is made after an arena that was begun at the same time', async () => {
     using world = await TestWorld.join()
     const arenas = await Promise.all(
       world.comms.map(comm =>
