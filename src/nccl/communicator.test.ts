@@ -162,6 +162,14 @@ describe('a communicator', () => {
     assert.deepEqual(JSON.parse(JSON.stringify(world.comms[1])), { rank: 1, ranks: 2, device: 1, state: 'closed' })
   })
 
+  it('meets the other ranks at a barrier, or says that one has not come', async () => {
+    using world = await TestWorld.join({ timeoutMs: 30 })
+    await Promise.all(world.comms.map(comm => comm.barrier()))
+    assert.equal(world.comms[0].stats().collectives, 0)
+    await assert.rejects(world.comms[0].barrier(), { code: 'ERR_COMMUNICATOR', call: /barrier/ })
+    await Promise.all(world.comms.map(comm => comm.barrier()))
+  })
+
   it('rejects when a rank never comes, and leaves nothing behind', async () => {
     using world = TestWorld.open()
     const id = uniqueId(world.devices[0])
@@ -240,6 +248,16 @@ describe('a communicator', () => {
     assert.deepEqual(await elements([array]), [[4]])
     await world.comms[0].close()
     assert.throws(() => world.comms[0].allReduce(array, array), /the communicator is closed; join again/)
+  })
+
+  it('that has failed ends before its device waits for work', async () => {
+    using world = await TestWorld.join()
+    const [first, second] = world.comms
+    const [memory] = numbers(world, () => Float32Array.of(1))
+    world.nccl.failCall({ call: 'ncclCommGetAsyncError', result: 6 })
+    assert.throws(() => first.allReduce(memory, memory), { code: 'ERR_COMMUNICATOR' })
+    world.devices[0].close()
+    assert.deepEqual([first.closed, second.closed], [true, false])
   })
 
   it('ends with its device, or with its block', async () => {

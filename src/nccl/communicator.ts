@@ -204,6 +204,16 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
   }
 
   /**
+   * Resolves when all ranks have called it; Node goes on until then. Work on streams is not waited for: `finished` does
+   * that. Rejects with CommunicatorError when a rank does not come within `timeoutMs`.
+   */
+  async barrier(): Promise<void> {
+    this.checkOpen('barrier')
+    checkNoGroup('barrier')
+    await this.meeting.call('barrier', () => NCCL_RESULT.ncclSuccess, { timeoutMs: this.timeoutMs })
+  }
+
+  /**
    * Resolves when the work of all collectives so far is complete; Node goes on until then. Rejects with
    * CommunicatorError when NCCL notices that a rank is gone, or after `timeoutMs`: a stream alone would never tell.
    * `abort` is left then.
@@ -323,6 +333,11 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
    */
   get world(): string {
     return this.joined.world
+  }
+
+  /** @internal */
+  get hasFailed(): boolean {
+    return this.joined.failure !== null
   }
 
   /** @internal */

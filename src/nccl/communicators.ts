@@ -5,6 +5,8 @@ interface Member {
   /** names the world that it is a rank of */
   readonly world: string
   readonly rank: number
+  /** only `end` is left */
+  readonly hasFailed: boolean
   end(): void
 }
 
@@ -30,6 +32,11 @@ export class Communicators {
   delete(member: Member): void {
     this.open.delete(member)
     members.delete(member)
+  }
+
+  /** Called by the device's close first: work of a communicator that has failed may never complete. */
+  endLostWork(): void {
+    for (const member of [...this.open]) if (member.hasFailed) member.end()
   }
 
   /** Called by the device's close, when the device has no work left. */

@@ -93,6 +93,8 @@ function contextOf(driver: Driver, handle: number): number {
 
 /** An object that a device closes with itself. */
 interface Closing {
+  /** before the device waits for its work: ends work that would never complete */
+  endLostWork?(): void
   close(): unknown
 }
 
@@ -557,6 +559,7 @@ export class Device implements Disposable, AsyncDisposable {
   close(): void {
     if (this.context.released) return
     for (const capture of this.clocks.captures) this.context.giveBack(() => capture.abort())
+    for (const part of this.parts.values()) this.context.giveBack(() => part.endLostWork?.())
     if (this.attachedTo === null) this.shut()
     try {
       this.closePools()
