@@ -166,6 +166,11 @@ export abstract class RandomMemory {
     return this.streams[rank][this.random.below(STREAMS)]
   }
 
+  protected poolOf(rank: number, home: unknown): CachingPool {
+    const { registrable, virtual } = this.pools[rank]
+    return home === 'virtual' ? virtual : registrable
+  }
+
   protected anyPool(rank: number): CachingPool {
     const { registrable, virtual } = this.pools[rank]
     return this.random.below(2) === 0 ? registrable : virtual

@@ -200,9 +200,16 @@ export class RandomProgram extends RandomMemory {
   /** Memory is freed and given again at once, while the collective may still use it on other streams. */
   private collectAndFree(): void {
     const ranks = this.anyRanks()
+    for (let count = 0; count < 3; count++) this.hold()
     const calls = ranks === null ? [] : this.begin(ranks, true)
-    for (const family of new Set(calls.flatMap(({ uses }) => [...uses]))) this.release(family)
-    this.allocate()
+    for (const { target } of calls) {
+      this.release(target)
+      const { home, arrays } = target
+      const [{ length }] = arrays
+      const allocate = (rank: number) => this.poolOf(rank, home).allocateArray(Uint32Array, length, arrays[rank].stream)
+      this.make(home, length, allocate)
+    }
+    for (const { source } of calls) if (this.families.includes(source)) this.release(source)
   }
 
   /** Makes one or two calls on all ranks, on any streams. Other work on the arrays comes after them, unless they go. */
