@@ -216,12 +216,44 @@ describe('a communicator', () => {
     assert.deepEqual(await elements(whole), [[3], [3]])
   })
 
+  it('joins after a join that the driver has refused', async () => {
+    using world = TestWorld.open()
+    for (const call of ['cuCtxSetCurrent', 'cuThreadExchangeStreamCaptureMode'] as const) {
+      for (const nth of [1, 2, 3, 4]) {
+        world.driver.failCall({ call, nth, code: 999 })
+        await Communicator.joinAll(world.devices)
+          .then(comms => comms.map(comm => comm.abort()))
+          .catch(() => {})
+        world.driver.clearFaults()
+      }
+    }
+    world.comms = await Communicator.joinAll(world.devices, { timeoutMs: 5000 })
+    const memory = numbers(world, rank => Float32Array.of(rank + 1))
+    world.all((comm, rank) => comm.allReduce(memory[rank], memory[rank]))
+    assert.deepEqual(await elements(memory), [[3], [3]])
+  })
+
+  it('tells its counters while a call goes on', async () => {
+    using world = await TestWorld.join({ version: 23000 })
+    const arenas = Promise.all(world.comms.map(comm => comm.createSymmetricArena({ bytes: 4096 })))
+    const tellUntilMade = async () => {
+      for (const comm of world.comms) assert.equal(comm.stats().rank, comm.rank)
+      await setImmediate()
+    }
+    let isMade = false
+    void arenas.finally(() => {
+      isMade = true
+    })
+    while (!isMade) await tellUntilMade()
+    assert.equal((await arenas).length, 2)
+  })
+
   it('ends what waits for it when it is aborted', async () => {
-    const waiting = [
-      (comm: Communicator) => comm.finished(),
-      (comm: Communicator) => comm.close(),
-      (comm: Communicator) => comm.createSymmetricArena({ bytes: 4096 }),
-      (comm: Communicator) => (comm.rank === 0 ? comm.createSymmetricArena({ bytes: 4096 }) : comm.finished()),
+    const waiting: ((comm: Communicator) => Promise<unknown> | null)[] = [
+      comm => comm.finished(),
+      comm => comm.close(),
+      comm => comm.createSymmetricArena({ bytes: 4096 }),
+      comm => (comm.rank === 0 ? comm.createSymmetricArena({ bytes: 4096 }) : null),
     ]
     for (const wait of waiting) {
       using world = await TestWorld.join({ progress: 'eager' })
@@ -232,7 +264,7 @@ describe('a communicator', () => {
         world.driver.holdOperation(defaultStream.handle)
       }
       world.all((comm, rank) => comm.allReduce(memory[rank], memory[rank]))
-      const results = Promise.allSettled(world.comms.map(wait))
+      const results = Promise.allSettled(world.comms.map(wait).filter(promise => promise !== null))
       await setImmediate()
       for (const comm of world.comms) comm.abort()
       for (const result of await results) {

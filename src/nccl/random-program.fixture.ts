@@ -3,20 +3,15 @@
 // simulated devices report mistakes by themselves. With faults, NCCL or the driver refuses a call of some steps.
 
 import assert from 'node:assert/strict'
-import { KiB } from '../core/base/bytes.js'
 import { CudaError, OutOfMemoryError, PoolError } from '../core/base/errors.js'
 import type { Graph } from '../core/order/graph.js'
 import type { Stream } from '../core/order/stream.js'
 import { Communicator } from './communicator.js'
 import { CommunicatorError } from './communicator-error.js'
 import type { NcclCall } from './nccl.js'
-import { RandomMemory, signal } from './random-memory.fixture.js'
-import { CELLS, type Family, type RandomCall, randomCall } from './shadow.fixture.js'
-import type { SymmetricArena } from './symmetric-arena.js'
-
-/** while a rank cannot come, since a call of it was refused */
-const SHORT_MS = 40
-const LONG_MS = 10_000
+import { signal } from './random-memory.fixture.js'
+import { RandomRanks, type Ranks } from './random-ranks.fixture.js'
+import { type Family, type RandomCall, randomCall } from './shadow.fixture.js'
 
 /** Weights of the steps. */
 export const STEP_WEIGHTS = {
@@ -49,13 +44,6 @@ export const STEP_WEIGHTS = {
 }
 type Step = keyof typeof STEP_WEIGHTS
 
-/** Communicators of one world, and what is open of them. */
-interface Ranks {
-  readonly comms: readonly Communicator[]
-  isRegistered: boolean
-  readonly arenas: { readonly each: readonly SymmetricArena[] }[]
-}
-
 interface Captured {
   readonly graph: Graph<undefined>
   readonly calls: readonly RandomCall[]
@@ -86,16 +74,11 @@ function isTyped(error: unknown): boolean {
   return [CommunicatorError, CudaError, OutOfMemoryError, PoolError].some(kind => error instanceof kind)
 }
 
-export class RandomProgram extends RandomMemory {
-  private readonly opened: Ranks[] = []
+export class RandomProgram extends RandomRanks {
   private readonly graphs: Captured[] = []
 
-  constructor(
-    seed: number,
-    ranks: number,
-    private readonly hasFaults = false,
-  ) {
-    super(seed, ranks)
+  constructor(seed: number, ranks: number, hasFaults = false) {
+    super(seed, ranks, hasFaults)
   }
 
   async run(steps: number): Promise<void> {
@@ -136,7 +119,7 @@ export class RandomProgram extends RandomMemory {
     }
   }
 
-  /** After an error: its half-done steps are undone, and the rest is whole. */
+  /** After an error: what it left is undone, and the rest is whole. */
   private recover(): void {
     this.clearFaults()
     this.abortFailed()
@@ -273,180 +256,6 @@ export class RandomProgram extends RandomMemory {
     return families.splice(this.random.below(families.length), 1)[0]
   }
 
-  // Registrations and symmetric arenas
-
-  private register(): void {
-    const ranks = this.anyRanks()
-    if (ranks === null || ranks.isRegistered) return
-    try {
-      for (const [rank, comm] of ranks.comms.entries()) comm.register(this.pools[rank].registrable)
-      ranks.isRegistered = true
-    } catch (error) {
-      this.clearFaults()
-      for (const [rank, comm] of ranks.comms.entries()) comm.deregister(this.pools[rank].registrable)
-      throw error
-    }
-  }
-
-  private deregister(): void {
-    const ranks = this.anyRanks()
-    if (ranks === null || !ranks.isRegistered) return
-    this.synchronize()
-    const all = () => {
-      for (const [rank, comm] of ranks.comms.entries()) comm.deregister(this.pools[rank].registrable)
-      ranks.isRegistered = false
-    }
-    try {
-      all()
-    } catch (error) {
-      this.clearFaults()
-      all()
-      throw error
-    }
-  }
-
-  private async openArena(): Promise<void> {
-    const ranks = this.anyRanks()
-    if (ranks === null || ranks.arenas.length === 2) return
-    this.releaseHolds()
-    const options = { bytes: 64 * KiB, debug: true }
-    const results = await Promise.allSettled(ranks.comms.map(comm => comm.createSymmetricArena(options)))
-    const each = results.flatMap(result => (result.status === 'fulfilled' ? [result.value] : []))
-    const failed = results.find(result => result.status === 'rejected')
-    if (failed === undefined) ranks.arenas.push({ each })
-    else {
-      this.clearFaults()
-      this.abortAll(ranks)
-      throw failed.reason
-    }
-  }
-
-  private allocateInArena(): void {
-    const arena = this.anyArena()
-    if (arena === null) return
-    const length = CELLS + this.random.below(5000)
-    this.make(arena, length, rank => arena[rank].allocateArray(Uint32Array, length, this.anyStream(rank)))
-  }
-
-  private resetArena(): void {
-    const arena = this.anyArena()
-    if (arena === null || this.families.some(({ home, graphs }) => home === arena && graphs > 0)) return
-    this.drop(arena)
-    for (const each of arena) each.reset()
-  }
-
-  private async compareOffsets(): Promise<void> {
-    const arena = this.anyArena()
-    if (arena === null) return
-    this.releaseHolds()
-    this.world.driver.clearFaults() // a rank that cannot call would let the others wait
-    const results: Promise<void>[] = []
-    Communicator.group(() => results.push(...arena.map(each => each.compareOffsets())))
-    const failed = (await Promise.allSettled(results)).find(result => result.status === 'rejected')
-    if (failed === undefined) return this.note('compared offsets')
-    this.abortAll(this.opened.find(({ arenas }) => arenas.some(({ each }) => each === arena))!)
-    throw failed.reason
-  }
-
-  private closeArena(): void {
-    const ranks = this.anyRanks()
-    if (ranks === null || ranks.arenas.length === 0) return
-    const { each } = ranks.arenas[0]
-    this.closeGraphs()
-    this.drop(each)
-    try {
-      for (const arena of each) arena.close()
-    } finally {
-      this.clearFaults() // after a refusal it can be repeated
-      for (const arena of each) arena.close()
-      ranks.arenas.shift()
-    }
-  }
-
-  private anyArena(): readonly SymmetricArena[] | null {
-    const arenas = this.opened.flatMap(ranks => ranks.arenas)
-    return arenas.length === 0 ? null : arenas[this.random.below(arenas.length)].each
-  }
-
-  /** The arrays of an arena are gone. */
-  private drop(home: unknown): void {
-    const kept = this.families.filter(family => family.home !== home)
-    this.families.splice(0, Infinity, ...kept)
-  }
-
-  // Communicators
-
-  private async join(): Promise<void> {
-    if (this.opened.length === 2) return
-    const timeoutMs = this.hasFaults ? SHORT_MS : LONG_MS
-    const comms = await Communicator.joinAll(this.world.devices, { timeoutMs })
-    this.opened.push({ comms, isRegistered: false, arenas: [] })
-  }
-
-  /** Waits for all collectives. */
-  private async finish(): Promise<void> {
-    this.releaseHolds()
-    await this.all(comm => comm.finished())
-  }
-
-  private async close(): Promise<void> {
-    const ranks = this.anyRanks()
-    if (ranks === null) return
-    this.releaseHolds()
-    this.closeGraphs()
-    try {
-      await this.all(comm => comm.close(), ranks)
-      this.forget(ranks)
-    } catch (error) {
-      this.clearFaults()
-      this.abortAll(ranks)
-      throw error
-    }
-  }
-
-  private abort(): void {
-    const ranks = this.anyRanks()
-    if (ranks !== null) this.abortAll(ranks)
-  }
-
-  private async all(call: (comm: Communicator) => Promise<void>, ranks = this.anyRanks()): Promise<void> {
-    const results = await Promise.allSettled((ranks?.comms ?? []).map(call))
-    for (const result of results) if (result.status === 'rejected') throw result.reason
-  }
-
-  /** The results of unfinished collectives are undefined. */
-  private abortAll(ranks: Ranks): void {
-    this.closeGraphs()
-    // The close of an arena waits for all work of its device, also for that of other communicators.
-    if (this.opened.length > 1) this.synchronize()
-    try {
-      for (const comm of ranks.comms) comm.abort()
-    } finally {
-      this.clearFaults() // after a refusal it can be repeated
-      for (const comm of ranks.comms) comm.abort()
-      this.forgetAborted(ranks)
-    }
-  }
-
-  private forgetAborted(ranks: Ranks): void {
-    for (const family of this.families) if (family.isBusy) family.forget()
-    this.forget(ranks)
-  }
-
-  private abortFailed(): void {
-    const failed = this.opened.filter(({ comms }) => comms.some(comm => comm.toString().includes('failed')))
-    for (const ranks of failed) this.abortAll(ranks)
-  }
-
-  private forget(ranks: Ranks): void {
-    for (const { each } of ranks.arenas) this.drop(each)
-    this.opened.splice(this.opened.indexOf(ranks), 1)
-  }
-
-  private anyRanks(): Ranks | null {
-    return this.opened.length === 0 ? null : this.opened[this.random.below(this.opened.length)]
-  }
-
   // Captures, of one rank a thread
 
   private capture(): void {
@@ -498,7 +307,7 @@ export class RandomProgram extends RandomMemory {
     captured.graph.close()
   }
 
-  private closeGraphs(): void {
+  protected closeGraphs(): void {
     while (this.graphs.length > 0) this.closeGraph()
   }
 

@@ -67,6 +67,30 @@ describe('a registered pool', () => {
     assert.deepEqual([world.nccl.registered, world.driver.usedBytes(0)], [0, before])
   })
 
+  it('keeps a segment registered that the driver refuses to unmap', async () => {
+    using world = await TestWorld.join()
+    const [pool] = registrable(world)
+    world.comms[0].register(pool)
+    pool.allocate(MiB).free()
+    world.devices[0].synchronize()
+    world.driver.failCall({ call: 'cuMemUnmap', nth: 1, code: 999 })
+    assert.throws(() => pool.trimTo(0), CudaError)
+    assert.deepEqual([pool.segments().length, world.nccl.registered], [1, 1])
+    pool.trimTo(0)
+    assert.deepEqual([pool.segments().length, world.nccl.registered], [0, 0])
+  })
+
+  it('gives its memory back when another rank is gone', async () => {
+    using world = await TestWorld.join()
+    const pools = registrable(world)
+    for (const [rank, comm] of world.comms.entries()) comm.register(pools[rank])
+    for (const pool of pools) pool.allocate(MiB).free()
+    for (const device of world.devices) device.synchronize()
+    world.comms[0].abort()
+    pools[1].trimTo(0)
+    assert.equal(pools[1].stats().reservedBytes, 0)
+  })
+
   it('is whole after refused driver calls', async () => {
     using world = await TestWorld.join()
     const [pool] = registrable(world)

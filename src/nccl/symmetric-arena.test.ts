@@ -57,6 +57,9 @@ describe('a symmetric arena', () => {
         /PoolError: compareOffsets: rank 1 has allocated otherwise/,
       )
     }
+    const others = await arenasOf(world, true)
+    for (const [rank, arena] of others.entries()) arena.allocate(rank === 0 ? 5000 : 1)
+    for (const { status } of await compare(others)) assert.equal(status, 'rejected', 'as many, of other sizes')
     const without = await arenasOf(world)
     without[0].allocate(1)
     assert.deepEqual(
