@@ -31,6 +31,8 @@ export class Registration implements Follower {
   /** NCCL's handles, by address; 0 for a segment that waits for the end of a capture */
   readonly handles = new Map<number, number>()
   private readonly lengths = new Map<number, number>()
+  /** segments with the handle 0 */
+  private waiting = 0
 
   constructor(
     private readonly rank: JoinedRank,
@@ -50,6 +52,7 @@ export class Registration implements Follower {
     if (!this.rank.isWell) return
     // NCCL refuses it during a capture. Until it has ended, collectives copy this segment through NCCL's own memory.
     const handle = this.isCapturing() ? 0 : this.register(ptr, bytes)
+    if (handle === 0) this.waiting++
     this.handles.set(ptr, handle)
     this.lengths.set(ptr, bytes)
   }
@@ -58,6 +61,7 @@ export class Registration implements Follower {
     const handle = this.handles.get(ptr)
     if (handle === undefined) return
     if (handle !== 0) this.deregister(handle)
+    else this.waiting--
     this.handles.delete(ptr)
     this.lengths.delete(ptr)
   }
@@ -68,9 +72,11 @@ export class Registration implements Follower {
 
   /** Registers the segments that waited for the end of a capture. */
   catchUp(): void {
-    if (this.isCapturing()) return
+    if (this.waiting === 0 || this.isCapturing()) return
     for (const [ptr, handle] of this.handles) {
-      if (handle === 0) this.handles.set(ptr, this.register(ptr, this.lengths.get(ptr)!))
+      if (handle !== 0) continue
+      this.handles.set(ptr, this.register(ptr, this.lengths.get(ptr)!))
+      this.waiting--
     }
   }
 
