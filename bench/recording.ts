@@ -47,6 +47,7 @@ const sizes = await recordedSizes()
 const rows: [name: string, measure: () => number][] = []
 for (const stacks of [false, 1, 2, 4, true] as const)
   rows.push([`stacks: ${stacks}`, () => recordedNs({ stacks }, small)])
+rows.push(['last: 1000', () => recordedNs({ last: 1000 }, small)])
 for (const stacks of [4, true] as const) {
   rows.push([`stacks: ${stacks}, sizes of GPT-2`, () => recordedNs({ stacks }, sizes)])
   for (const mib of [1, 4, 16]) {

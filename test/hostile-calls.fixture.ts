@@ -3,6 +3,7 @@
 /** The kinds of arguments. */
 export type Kind =
   | 'bytes'
+  | 'list'
   | 'small'
   | 'count'
   | 'value'
@@ -38,6 +39,8 @@ type Calls = Readonly<Record<string, Call>>
 const POOL: Calls = {
   allocate: ['bytes', 'stream', 'alignment'],
   tryAllocate: ['bytes', 'stream', 'alignment'],
+  allocateMany: ['list', 'stream'],
+  tryAllocateMany: ['list', 'stream'],
   free: ['memory', 'stream'],
   allocateArray: ['type', 'count', 'stream'],
   zeros: ['type', 'count', 'stream'],

@@ -73,6 +73,8 @@ export class Drawing {
     switch (kind) {
       case 'bytes':
         return random.logUniform(1, 4 * MiB)
+      case 'list':
+        return Array.from({ length: this.below(6) }, () => this.any(() => this.draw('bytes')))
       case 'size':
         return this.below(3) === 0 ? 0 : random.logUniform(1, 8 * MiB)
       case 'small':

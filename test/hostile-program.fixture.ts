@@ -230,6 +230,7 @@ export class HostileProgram {
     }
     if (typeof value === 'function') this.things['stops'].push(value)
     if (typeof value !== 'object' || value === null) return
+    if (Array.isArray(value)) for (const each of value) this.keep(each)
     const kind = kindOf(value)
     if (kind === null || this.things[kind].includes(value)) return
     this.things[kind].push(value)

@@ -3,6 +3,9 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
+import { MiB } from '../core/base/bytes.js'
+import { openDevice } from '../core/device/open.js'
+import { recorded } from '../recordings/trace/recording/recorder.js'
 import { printed, refused, runProcess } from './command-line.fixture.js'
 
 const folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-why-'))
@@ -32,6 +35,25 @@ test('a message is answered from a file and from standard input, and ends with t
   assert.match(printed(['why', path]), LAST_LINE)
   const { status, stdout } = runProcess(['why', '-'], {}, Buffer.from(message(2, '22.78')))
   assert.deepEqual([status, /^standard input\n/.test(stdout)], [0, true])
+})
+
+test('the file of a recorder that is always on says why a request failed, and who held the memory', () => {
+  const path = join(folder, 'flight.pickle')
+  using device = openDevice('simulated')
+  using upstream = device.createPool({ maxPoolBytes: 64 * MiB })
+  const pool = recorded(upstream, { last: 20, file: path, stacks: true })
+  const loadWeights = () => pool.allocate(40 * MiB)
+  const fillCache = () => pool.allocate(3 * MiB)
+  const [weights, cached] = [loadWeights(), fillCache()]
+  for (let request = 0; request < 1000; request++) pool.allocate(1 * MiB).free()
+  const later = fillCache()
+  assert.throws(() => pool.allocate(24 * MiB), { name: 'OutOfMemoryError' })
+  const text = printed(['why', path])
+  assert.match(text, /A request failed, and no allocation follows:\n {2}asked +24 MiB by \S*cli\/why\.test\.js/)
+  assert.match(text, /in use +46 MiB[\s\S]*The program's own limit: in use and asked are 70 MiB[\s\S]*maxPoolBytes/)
+  assert.match(text, /Held at that moment, by call site:\n {2}40 MiB .*loadWeights.*\n {3}6 MiB .*fillCache.*2 blocks/)
+  assert.match(text, /43 MiB\) are from before the recording/)
+  for (const buffer of [weights, cached, later]) buffer.free()
 })
 
 test('--gpu chooses among the messages of a log, and --json has all', () => {

@@ -6,6 +6,7 @@ import { KiB, MiB } from '../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../base/errors.js'
 import { Random } from '../base/random.js'
 import { Abortable } from '../order/waits.fixture.js'
+import { allocateManySuite } from './allocate-many.suite.js'
 import type { DeviceBuffer } from './buffer.js'
 import { TestDevice } from './pool.fixture.js'
 import type { Pool } from './pool.js'
@@ -39,6 +40,7 @@ const BAD_ALIGNMENTS: readonly unknown[] = [0, -256, 3, 1.5, 768, Number.NaN, Nu
 
 /** Runs the shared tests; `open` is called once for each of them. */
 export function poolSuite(name: string, open: () => PoolUnderTest): void {
+  allocateManySuite(name, open)
   describe(`pool contract: ${name}`, () => {
     it('refuses a bad size by name, and changes nothing', () => {
       const { pool, check } = open()

@@ -10,6 +10,7 @@ import type { Context } from '../driver/context.js'
 import type { Stream } from '../order/stream.js'
 import { checkMaxWaiting, type LineOptions, signalOf } from '../order/wait-options.js'
 import { type AccessChange, type AccessLocation, changeEach, type PoolAccess } from './access.js'
+import { allocateMany, tryAllocateMany } from './allocate-many.js'
 import { DeviceArray, type TypedArray, type TypedArrayConstructor, type TypedArrayOf } from './array.js'
 import { DeviceBuffer, wholeBuffer } from './buffer.js'
 import { type AllocateOptions, allocateSoon } from './long-form.js'
@@ -79,6 +80,21 @@ export abstract class Pool {
     const whole = buffer instanceof DeviceBuffer ? buffer : wholeBuffer('free', buffer)
     whole.checkPool(this)
     this.release(whole, stream)
+  }
+
+  /**
+   * A buffer for each of `sizes`, in their order: all of them, or none. The second argument is that of `allocate`, for
+   * all. If one cannot be served, those before it are freed again, and its error is thrown. The `figures` of an
+   * OutOfMemoryError are then of all sizes: `requestedBytes` is their sum, and `liveBytes` is without them. Throws
+   * TypeError or RangeError for a bad size, naming it as `sizes[3]`, and for anything but a list of 1 to 1,048,576.
+   */
+  allocateMany(sizes: readonly ByteSize[], stream?: Stream | AllocateOptions): DeviceBuffer[] {
+    return allocateMany(this, { sizes, place: stream, whole: this.context })
+  }
+
+  /** `allocateMany` that returns null when memory runs out. */
+  tryAllocateMany(sizes: readonly ByteSize[], stream?: Stream | AllocateOptions): DeviceBuffer[] | null {
+    return tryAllocateMany(this, { sizes, place: stream, whole: this.context })
   }
 
   /** Memory for `count` elements; throws RangeError when `count` × element size overflows. */

@@ -53,6 +53,30 @@ describe('host pool', () => {
     assert.deepEqual(down.elements, up.elements)
   })
 
+  it('serves a list of sizes whole, or none of it', () => {
+    for (const pool of [setUp().pool, new TestDevice().createSharedHost({ maxPoolBytes: 8 * MiB }).pool]) {
+      const buffers = pool.allocateMany([1 * MiB, '64 KiB', 300], { label: 'batch' })
+      assert.deepEqual(
+        buffers.map(({ byteLength, label }) => [byteLength, label]),
+        [1 * MiB, 64 * KiB, 300].map(bytes => [bytes, 'batch']),
+      )
+      const tooMuch = [1 * MiB, 16 * MiB, 4 * KiB]
+      assert.throws(
+        () => pool.allocateMany(tooMuch),
+        (error: unknown) => error instanceof OutOfMemoryError && error.figures.requestedBytes === 17 * MiB + 4 * KiB,
+      )
+      assert.equal(pool.tryAllocateMany(tooMuch), null)
+      const neverInAll = { name: 'OutOfMemoryError', remedy: 'askForLess' }
+      assert.throws(() => pool.allocateMany([4 * MiB, 4 * MiB, 4 * MiB]), neverInAll)
+      const refused = { name: 'RangeError', message: /^allocateMany: sizes\[1\] must be/ }
+      assert.throws(() => pool.allocateMany([4096, 0]), refused)
+      assert.throws(() => pool.allocateMany([]), { name: 'RangeError', message: /sizes must have 1 to/ })
+      assert.equal(pool.stats().liveBuffers, 3)
+      for (const buffer of buffers) buffer.free()
+      pool.check()
+    }
+  })
+
   it('copies take parts at any two offsets, of buffers and of arrays', () => {
     const { device, pool, stream } = setUp()
     const words = device.createPool().allocateArray(Uint32Array, 64, stream)

@@ -16,6 +16,7 @@ import { State } from '../../heap/records.js'
 import type { Clocks } from '../../order/clocks.js'
 import { checkStreamOf, Stream } from '../../order/stream.js'
 import { type LineOptions, signalOf, type WaitOptions } from '../../order/wait-options.js'
+import { allocateMany, tryAllocateMany } from '../allocate-many.js'
 import { byteLengthOf, type TypedArrayConstructor, type TypedArrayOf } from '../array.js'
 import { PAGE_BYTES, type PinnedMemory, PinnedSegments } from '../backing/pinned-segments.js'
 import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
@@ -94,6 +95,16 @@ export abstract class HostPool implements Disposable, AsyncDisposable {
   tryAllocate(bytes: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): HostBuffer | null {
     const block = this.tryTake(bytes, stream, alignment)
     return block === null ? null : new HostBuffer(this, block)
+  }
+
+  /** A buffer for each of `sizes`: all of them, or none, as `allocateMany` of the other pools. */
+  allocateMany(sizes: readonly ByteSize[], stream?: Stream | AllocateOptions): HostBuffer[] {
+    return allocateMany(this, { sizes, place: stream, whole: HOST })
+  }
+
+  /** Like `allocateMany`, but returns null when memory runs out. */
+  tryAllocateMany(sizes: readonly ByteSize[], stream?: Stream | AllocateOptions): HostBuffer[] | null {
+    return tryAllocateMany(this, { sizes, place: stream, whole: HOST })
   }
 
   /**

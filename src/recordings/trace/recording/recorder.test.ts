@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
-import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs'
+import { closeSync, mkdtempSync, openSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { test } from 'node:test'
+import { type TestContext, test } from 'node:test'
 import { MiB } from '../../../core/base/bytes.js'
 import { Context } from '../../../core/driver/context.js'
 import { SimulatedDriver } from '../../../core/driver/simulated/simulated-driver.js'
@@ -16,9 +16,9 @@ import { tagged } from '../../../core/pool/wrappers/tagged.js'
 import { WRAPPERS, type Wrap, wrapperSuite } from '../../../core/pool/wrappers/wrapper.suite.js'
 import { readRecording } from '../formats/read-recording.js'
 import { pickleSnapshot } from '../pytorch/pytorch-snapshot-writer.js'
-import { framesOf, NEVER } from '../trace.js'
+import { BEFORE, framesOf, NEVER } from '../trace.js'
 import { recorded } from './recorder.js'
-import { allocation, eventsOf, free, recordingSuite } from './recording.suite.js'
+import { allocation, eventsOf, failure, free, recordingSuite } from './recording.suite.js'
 
 function openPool() {
   const driver = new SimulatedDriver()
@@ -50,6 +50,82 @@ test('a recording is saved in a file, and all other places are refused by name',
   assert.deepEqual(readRecording(path), pool.trace(path))
 })
 
+/** A place for files, and the warnings of this process. */
+function outOfMemoryFiles(t: TestContext) {
+  const folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-recorder-'))
+  t.after(() => rmSync(folder, { recursive: true }))
+  const warn = t.mock.method(process, 'emitWarning', () => {})
+  return { folder, file: join(folder, 'oom.pickle'), warnings: () => warn.mock.calls.map(call => call.arguments[0]) }
+}
+
+const FULL = { name: 'OutOfMemoryError', message: /^no room for/ }
+
+test('an out of memory writes the last events to a file, and only one that is thrown', t => {
+  const { folder, file, warnings } = outOfMemoryFiles(t)
+  const pool = recorded(openPool(), { last: 6, file })
+  const held = pool.allocate(4 * MiB)
+  for (let round = 0; round < 10; round++) pool.allocate(4096).free()
+  assert.equal(pool.tryAllocate(16 * MiB), null)
+  assert.throws(() => pool.allocate(0.5), { name: 'RangeError' })
+  assert.deepEqual(readdirSync(folder), [])
+  assert.throws(() => pool.allocate(7 * MiB), FULL)
+  const read = readRecording(file)
+  assert.deepEqual(read, pool.trace(file))
+  const round = [allocation(4096), ...free(4096)]
+  assert.deepEqual(eventsOf(read), [...round, ...round, failure(16 * MiB), failure(7 * MiB)].slice(-6))
+  assert.deepEqual([read.events, read.dropped, pool.events], [6, 27, 33])
+  const before = read.blocks.bytes.indexOf(held.byteLength)
+  assert.deepEqual([read.blocks.allocatedAt[before], read.blocks.freeRequestedAt[before]], [BEFORE, NEVER])
+  assert.deepEqual(warnings(), [])
+})
+
+test('a list of sizes that finds no room writes the file, too', t => {
+  const { file } = outOfMemoryFiles(t)
+  const pool = recorded(openPool(), { file })
+  assert.throws(() => pool.allocateMany([4096, 16 * MiB]), { name: 'OutOfMemoryError', message: /^allocateMany: / })
+  assert.deepEqual(eventsOf(readRecording(file)), [allocation(4096), failure(16 * MiB)])
+})
+
+test('the file is replaced at most once a minute', t => {
+  const { file } = outOfMemoryFiles(t)
+  let nowMs = 1000
+  t.mock.method(performance, 'now', () => nowMs)
+  const pool = recorded(openPool(), { last: 100, file })
+  const failuresInFile = () => {
+    assert.throws(() => pool.allocate(16 * MiB), FULL)
+    return readRecording(file).events
+  }
+  const seen = [0, 59_999, 1, 30_000, 30_000].map(ms => {
+    nowMs += ms
+    return failuresInFile()
+  })
+  assert.deepEqual(seen, [1, 1, 3, 3, 5])
+})
+
+test('a file that cannot be written is a warning, and the error is that of the pool', t => {
+  const { folder, warnings } = outOfMemoryFiles(t)
+  const file = join(folder, 'no', 'oom.pickle')
+  const pool = recorded(openPool(), { last: 100, file })
+  assert.throws(() => pool.allocate(16 * MiB), FULL)
+  assert.throws(() => pool.allocate(16 * MiB), FULL)
+  assert.deepEqual(warnings(), [
+    `recorded: the recording of an out of memory is lost: save: ${file} cannot be written (ENOENT); name a file in a ` +
+      'folder that you may write to',
+  ])
+  pool.allocate(4096).free()
+})
+
+test('a bad number of events, and a bad file, are refused', () => {
+  const refuse = (options: object, name: string, message: RegExp) =>
+    assert.throws(() => recorded(openPool(), options), { name, message })
+  for (const last of [0, -1, 0.5, Number.NaN, -Infinity, 2_000_001, 2 ** 53])
+    refuse({ last }, 'RangeError', /^recorded: last must be 1 to 2000000 events, not /)
+  for (const last of ['100', null, 100n, {}]) refuse({ last }, 'TypeError', /^recorded: last must be a number, not /)
+  for (const file of ['', 'a\0b', 5, null, {}, new URL('file:///tmp/x')])
+    refuse({ file }, 'TypeError', /^recorded: file must name a file, not /)
+  refuse({ lasts: 5 }, 'TypeError', /unknown option 'lasts'.*did you mean last\?/)
+})
+
 test('a recording stays the same as a PyTorch snapshot', () => {
   const pool = recorded(openPool(), { stacks: true })
   for (let round = 0; round < 3; round++) pool.allocate(4096 * (round + 1)).free()
@@ -60,10 +136,12 @@ test('a recording stays the same as a PyTorch snapshot', () => {
   assert.match(innermost.filename, /recorder\.test\.js$/, 'the stack begins at the caller')
 })
 
-recordingSuite('recorded()', (upstream, stacks = false) => {
-  const pool = recorded(upstream, { stacks })
-  return { pool, end: () => pool.trace() }
-})
+for (const last of [Infinity, 1000]) {
+  recordingSuite(`recorded() of ${last} events`, (upstream, stacks = false) => {
+    const pool = recorded(upstream, { stacks, last })
+    return { pool, end: () => pool.trace() }
+  })
+}
 
 test('a recording counts its events', () => {
   const arena = new TestDevice().createArenaPool({ bytes: MiB })
@@ -81,17 +159,22 @@ test('a snapshot of a recording has the sizes that the pool granted, and the tag
   assert.deepEqual([trace.blocks.grantedBytes[0], trace.tags[trace.blocks.tag[0]]], [512, 'weights'])
 })
 
-const recorder: Wrap = upstream => {
-  const pool = recorded(upstream)
-  const held = () => {
-    const { blocks } = pool.trace()
-    const live = blocks.bytes.filter((_, block) => blocks.freeCompletedAt[block] === NEVER)
-    return { bytes: live.reduce((sum, bytes) => sum + bytes, 0), buffers: live.length }
+const recorderOf =
+  (last: number): Wrap =>
+  upstream => {
+    const pool = recorded(upstream, { last })
+    const held = () => {
+      const { blocks } = pool.trace()
+      const live = blocks.bytes.filter((_, block) => blocks.freeCompletedAt[block] === NEVER)
+      return { bytes: live.reduce((sum, bytes) => sum + bytes, 0), buffers: live.length }
+    }
+    return { pool, held }
   }
-  return { pool, held }
-}
+const recorder = recorderOf(Infinity)
 
 wrapperSuite('recorded', [recorder])
+// Blocks that are live at the oldest of four events are kept, so the counts are those of a whole recording.
+wrapperSuite('recorded, of the last events', [recorderOf(4)])
 wrapperSuite('recorded, in recorded', [recorder, recorder])
 for (const [name, wrap] of Object.entries(WRAPPERS)) {
   wrapperSuite(`recorded, in ${name}`, [recorder, wrap])

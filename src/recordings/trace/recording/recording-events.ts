@@ -5,8 +5,10 @@ import type { DeviceBuffer } from '../../../core/pool/buffer.js'
 import { Block } from '../../../core/pool/caching/block.js'
 import type { Pool } from '../../../core/pool/pool.js'
 import { type TaggedPool, taggedPoolOf } from '../../../core/pool/wrappers/tagged.js'
+import type { StackTable } from '../stack-table.js'
 import { Action, type Trace } from '../trace.js'
 import { TraceBuilder } from '../trace-builder.js'
+import { EventRing } from './event-ring.js'
 
 // The names of globals are looked up at each use, and `timeOrigin` is computed each time.
 const { performance } = globalThis
@@ -25,8 +27,8 @@ interface LiveBlock {
  * `stack` a number of `stacks`. A block that its pool drops ends before the next event.
  */
 export class RecordingEvents {
-  private readonly builder = new TraceBuilder()
-  readonly stacks = this.builder.stacks
+  private readonly builder: TraceBuilder | EventRing
+  readonly stacks: StackTable
   /** gives buffers their tags, if any does */
   private readonly tagging: TaggedPool | null
   private readonly sources: readonly Pool[]
@@ -34,11 +36,14 @@ export class RecordingEvents {
   /** by address */
   private readonly live = new Map<number, LiveBlock>()
 
-  /** `added` is called after each allocation, free and failure. */
+  /** `added` is called after each allocation, free and failure. All but the `last` events are forgotten. */
   constructor(
     pool: Pool,
     private readonly added: () => void = () => {},
+    last = Infinity,
   ) {
+    this.builder = last === Infinity ? new TraceBuilder() : new EventRing(last)
+    this.stacks = this.builder.stacks
     this.tagging = taggedPoolOf(pool)
     this.sources = pool.sources
     this.drops = this.countDrops()

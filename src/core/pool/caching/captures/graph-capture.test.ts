@@ -49,6 +49,23 @@ for (const backing of ['virtual', 'segments', 'registrable'] as const) {
       assert.equal(new Set(seen).size, 1, 'one block for all')
     })
 
+    it('a list is served whole or not at all in a capture, too', () => {
+      const { pool, a } = setUp({ backing })
+      let [first, second]: DeviceBuffer[] = []
+      using graph = capture(a, () => {
+        assert.throws(() => pool.allocateMany([MiB, 2 * LIMIT], a), {
+          message: /^allocateMany: .* sizes\[1\] found none/,
+        })
+        assert.equal(pool.tryAllocateMany([MiB, 2 * LIMIT], a), null)
+        ;[first, second] = pool.allocateMany([MiB, MiB], a)
+        first.fill(7)
+        second.copyFrom(first)
+      })
+      graph.launch(a)
+      assert.deepEqual([second.readSync(MiB - 1)[0], pool.stats().liveBuffers], [7, 2])
+      assertConsistent(pool)
+    })
+
     it('without a captured edge between two streams their memory stays apart', () => {
       const { device, pool, a, b } = setUp({ backing })
       using _graph = capture(a, () => {
