@@ -189,7 +189,7 @@ export interface Driver {
   /** a handle of the same memory, which the caller releases; the caller keeps the descriptor */
   cuMemImportFromShareableHandle(descriptor: number, handleType: number): number
 
-  /** `image` is PTX text or a cubin */
+  /** `image` is PTX text, a cubin or a fatbin; the driver trusts the sizes in the latter two */
   cuModuleLoadData(image: string | Uint8Array): number
   cuModuleUnload(module: number): void
   cuModuleGetFunction(module: number, name: string): number

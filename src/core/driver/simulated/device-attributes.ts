@@ -16,6 +16,9 @@ const NAMES = Object.keys(DEVICE_ATTRIBUTE) as (keyof typeof DEVICE_ATTRIBUTE)[]
 /** The only NUMA node of the simulated host. */
 export const NUMA_NODE = 0
 
+/** The compute capability of simulated devices, 9.0, in one number. */
+export const ARCHITECTURE = 90
+
 /** An attribute of simulated devices: that of an H200, without features switched off; undefined if unknown. */
 export function deviceAttribute(attribute: number, options: CompleteOptions): number | undefined {
   const {
@@ -42,8 +45,8 @@ export function deviceAttribute(attribute: number, options: CompleteOptions): nu
     CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: OPTIN_SHARED_BYTES_PER_BLOCK,
     CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH: 1,
     CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: MULTIPROCESSORS,
-    CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: 9,
-    CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: 0,
+    CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: Math.floor(ARCHITECTURE / 10),
+    CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: ARCHITECTURE % 10,
     CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY: Number(managedMemory),
     CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: Number(virtualMemory),
     CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED: Number(virtualMemory && posixDescriptors),
