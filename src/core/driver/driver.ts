@@ -90,6 +90,15 @@ export interface Driver {
   cuMemHostGetDevicePointer(host: ArrayBufferView): number
   /** memory that migrates between the host and the devices on use; freed by cuMemFree */
   cuMemAllocManaged(bytes: number, flags: number): number
+  /** how managed memory will be used; `advice` is a CUmem_advise, `device` a device or CU_DEVICE_CPU */
+  cuMemAdvise(ptr: number, bytes: number, advice: number, device: number): void
+  /** moves managed memory, in whole pages, to a device or to CU_DEVICE_CPU; cannot be captured */
+  cuMemPrefetchAsync(ptr: number, bytes: number, device: number, stream: number): void
+  /**
+   * the contents of one range of managed memory are not needed any more; in no legacy default stream, and no captured
+   * one; needs driver 13.0
+   */
+  cuMemDiscardBatchAsync(ptr: number, bytes: number, stream: number): void
   cuMemcpyHtoD(target: number, source: ArrayBufferView): void
   cuMemcpyDtoH(target: ArrayBufferView, source: number): void
   cuMemcpyDtoD(target: number, source: number, bytes: number): void

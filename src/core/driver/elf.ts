@@ -37,7 +37,7 @@ interface ElfSymbol {
   readonly other: number
 }
 
-/** An ELF file of 64 bits, in little-endian order. The constructor throws FormatError for any other, or a part of one. */
+/** An ELF file of 64 bits, in little-endian order. The constructor throws FormatError for others and truncated ones. */
 export class ElfFile {
   readonly header: ElfHeader
   readonly sections: readonly ElfSection[]

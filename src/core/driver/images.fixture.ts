@@ -1,5 +1,5 @@
-// Machine code for tests, so that they need no compiler: what nvcc of CUDA 13.0 makes of IMAGE_SOURCE, by the flags that
-// stand beside each, then deflated, in base64. This import registers the function of image_fill in its thread.
+// Machine code for tests, so that they need no compiler. CUDA 13.0's nvcc has made each image of IMAGE_SOURCE, by the
+// command beside it; here the images are deflated, in base64. This import registers image_fill in its thread.
 
 import { inflateSync } from 'node:zlib'
 import { registerSimulatedKernel } from './simulated-kernels.js'

@@ -1,5 +1,4 @@
-// Cubins and fatbins: what is read of them, launches of their kernels on the simulated device, and images that cannot
-// be loaded.
+// Cubins and fatbins: reading them, launches of their kernels on the simulated device, and images that are refused.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -42,7 +41,7 @@ function patched(image: Uint8Array, offset: number, ...bytes: number[]): Uint8Ar
   return copy
 }
 
-describe('what is read of an image', () => {
+describe('a read image', () => {
   /** `offset+size` of each parameter, as the C++ rules place them. */
   const PLACES = {
     image_fill: ['0+8', '8+4', '12+4'],
@@ -218,7 +217,7 @@ describe('an image that cannot be loaded', () => {
     assert.equal(driver.calls.get('cuModuleLoadData'), undefined)
   })
 
-  it('for another GPU is refused by the driver, and the error says for which it is', () => {
+  it('for another GPU is refused by the driver, and the error names the GPU of the code', () => {
     const { load } = setUp()
     assert.throws(() => load(CUBIN_75), {
       name: 'CudaError',

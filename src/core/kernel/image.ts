@@ -1,6 +1,6 @@
-// What a program gives to `device.loadModule`: PTX text, a cubin or a fatbin. Its kernels are read before the driver
-// loads it, so that launches can be checked. A cubin has no types: a parameter of 2, 4 or 8 bytes is `untyped` until
-// the program declares it (declared-signature.ts).
+// The image that a program gives to `device.loadModule`: PTX text, a cubin or a fatbin. Its kernels are read before the
+// driver loads it, so that launches can be checked. A cubin has no types: a parameter of 2, 4 or 8 bytes is `untyped`
+// until the program declares it (declared-signature.ts).
 
 import { WrongTypeError } from '../base/argument-errors.js'
 import { describe } from '../base/bytes.js'
@@ -13,7 +13,7 @@ import { isFatbin, readFatbin } from '../driver/fatbin.js'
 import { type KernelSignature, kernelsOf } from './ptx.js'
 
 export interface LoadableImage {
-  /** what the driver loads; bytes are a copy */
+  /** loaded by the driver; bytes are a copy */
   readonly image: string | Uint8Array
   readonly signatures: readonly KernelSignature[]
 }
@@ -64,13 +64,13 @@ function untyped({ name, parameters }: CubinKernel): KernelSignature {
   }
 }
 
-/** No number but an integer has 1 byte. Other sizes than those of numbers are structures. */
+/** A number of 1 byte is an integer. Other sizes than those of numbers are structures. */
 function kindOf(byteLength: number): 'unsigned' | 'untyped' | 'bytes' {
   if (byteLength === 1) return 'unsigned'
   return [2, 4, 8].includes(byteLength) ? 'untyped' : 'bytes'
 }
 
-/** The driver's error; if no image is for the device, one that says for which GPUs they are. */
+/** The driver's error; if the device can run no code of the image, one that names the GPUs of the code. */
 export function explainedLoad(error: unknown, image: string | Uint8Array, context: Context): unknown {
   const isForeign = error instanceof CudaError && error.result === RESULT.CUDA_ERROR_NO_BINARY_FOR_GPU
   if (!isForeign || typeof image === 'string') return error

@@ -22,7 +22,7 @@ after(() => {
 const major = gpu.context.attribute('CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR')
 const minor = gpu.context.attribute('CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR')
 
-/** What NVRTC makes of the fixture's source for this GPU; the reason in place of it if it cannot. */
+/** The fixture's source, compiled by NVRTC for this GPU; if there is no NVRTC, the reason. */
 function compiled(): { ptx: string; cubin: Uint8Array } | string {
   try {
     const compiler = openNvrtc(gpu.driver.cuDriverGetVersion())
@@ -82,7 +82,7 @@ describe('a compiled cubin on a GPU', { skip: typeof made === 'string' && made }
 })
 
 describe('images on a GPU', () => {
-  it('code for another GPU is refused, and the error says for which it is', () => {
+  it('code for another GPU is refused, and the error names the GPU of the code', () => {
     const [foreign, target] = major === 7 ? [CUBIN_90, 'sm_90'] : [CUBIN_75, 'sm_75']
     assert.throws(() => load(foreign), {
       name: 'CudaError',

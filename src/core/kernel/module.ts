@@ -28,7 +28,7 @@ export interface CompiledCode {
   readonly log: string
 }
 
-/** What a program tells about a kernel that its code does not. */
+/** Facts about a kernel that its code may lack. */
 export interface KernelOptions {
   /**
    * the parameters as the source declares them, such as `'float *x, float factor, int n'`. A cubin does not tell

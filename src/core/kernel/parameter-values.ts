@@ -1,4 +1,4 @@
-// Which values a kernel's parameter takes.
+// The values that a parameter of a kernel takes.
 
 import type { KernelParameter } from './ptx.js'
 
