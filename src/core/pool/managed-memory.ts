@@ -52,7 +52,7 @@ export function checkManaged(call: string, { isManaged, context }: MemoryOfPool)
   checkConcurrent(call, context)
 }
 
-/** The driver's number of a location. Throws TypeError for another value, and PoolError for a device that cannot be one. */
+/** The driver's number of a location. Throws TypeError for other values, and PoolError for a device without access. */
 export function numberOf(call: string, location: AccessLocation, owner: Context): number {
   if (location === 'host') return CU_DEVICE_CPU
   const { context } = (location ?? {}) as { readonly context?: unknown }
