@@ -26,7 +26,7 @@ export { type DeviceChoice, openDevice, openDevices } from './core/device/open.j
 export type { CompileOptions } from './core/kernel/compile-options.js'
 export type { DevicePointer, Kernel, KernelArgument, LaunchOptions } from './core/kernel/kernel.js'
 export type { Extent } from './core/kernel/launch-limits.js'
-export type { Module } from './core/kernel/module.js'
+export type { KernelOptions, Module } from './core/kernel/module.js'
 export type { CaptureMode } from './core/order/capture.js'
 export type { Event, EventOptions } from './core/order/event.js'
 export type { Graph } from './core/order/graph.js'

@@ -10,3 +10,4 @@ export type { PoolSegment, SegmentObserver } from '../core/pool/backing/segment-
 export type { DriverPool } from '../core/pool/driver-owned/driver-pool.js'
 export type { DriverPoolOptions } from '../core/pool/driver-owned/driver-pool-options.js'
 export type { PlainPool } from '../core/pool/driver-owned/plain-pool.js'
+export type { MemoryAdvice } from '../core/pool/managed-memory.js'

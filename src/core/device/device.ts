@@ -502,10 +502,14 @@ export class Device implements Disposable, AsyncDisposable {
     this.context.enablePeerAccess(other.context)
   }
 
-  /** Loads PTX text; see `Module`. May block, because the driver waits for running kernels before it loads. */
-  loadModule(ptx: string): Module {
+  /**
+   * Loads PTX text, or a cubin or fatbin as a Uint8Array; see `Module`. May block, because the driver waits for running
+   * kernels before it loads. Throws FormatError for an image without kernels, a truncated or foreign one, or a fatbin
+   * whose images are all compressed, and CudaError if the driver refuses it, such as code for another GPU.
+   */
+  loadModule(image: string | Uint8Array): Module {
     this.open('loadModule')
-    return new Module(this.context, this.defaultStream, ptx)
+    return new Module(this.context, this.defaultStream, image)
   }
 
   /**

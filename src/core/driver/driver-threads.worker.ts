@@ -16,6 +16,7 @@ import type { Driver } from './driver.js'
 import { connectDriver, type SharedDriver, shareDriver } from './shared-driver.js'
 import type { SimulatedOptions } from './simulated/options.js'
 import { SimulatedDriver } from './simulated/simulated-driver.js'
+import './images.fixture.js'
 import './store-kernel.fixture.js'
 
 const URL_HERE = new URL(import.meta.url)

@@ -90,6 +90,15 @@ export interface Driver {
   cuMemHostGetDevicePointer(host: ArrayBufferView): number
   /** memory that migrates between the host and the devices on use; freed by cuMemFree */
   cuMemAllocManaged(bytes: number, flags: number): number
+  /** how managed memory will be used; `advice` is a CUmem_advise, `device` a device or CU_DEVICE_CPU */
+  cuMemAdvise(ptr: number, bytes: number, advice: number, device: number): void
+  /** moves managed memory, in whole pages, to a device or to CU_DEVICE_CPU; cannot be captured */
+  cuMemPrefetchAsync(ptr: number, bytes: number, device: number, stream: number): void
+  /**
+   * the contents of one range of managed memory are not needed any more; in no legacy default stream, and no captured
+   * one; needs driver 13.0
+   */
+  cuMemDiscardBatchAsync(ptr: number, bytes: number, stream: number): void
   cuMemcpyHtoD(target: number, source: ArrayBufferView): void
   cuMemcpyDtoH(target: ArrayBufferView, source: number): void
   cuMemcpyDtoD(target: number, source: number, bytes: number): void
@@ -189,7 +198,7 @@ export interface Driver {
   /** a handle of the same memory, which the caller releases; the caller keeps the descriptor */
   cuMemImportFromShareableHandle(descriptor: number, handleType: number): number
 
-  /** `image` is PTX text or a cubin */
+  /** `image` is PTX text, a cubin or a fatbin; the driver trusts the sizes in the latter two */
   cuModuleLoadData(image: string | Uint8Array): number
   cuModuleUnload(module: number): void
   cuModuleGetFunction(module: number, name: string): number

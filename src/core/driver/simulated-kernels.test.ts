@@ -74,7 +74,7 @@ test('wrong images, names, shapes and argument counts are refused', () => {
   refuses(load('.version 6.4\n.func f() {}'), 'cuModuleLoadData', RESULT.CUDA_ERROR_INVALID_PTX)
   refuses(load('.entry f() {}'), 'cuModuleLoadData', RESULT.CUDA_ERROR_INVALID_PTX)
   const cubin = new Uint8Array([0x7f, 0x45, 0x4c, 0x46, 2])
-  refuses(load(cubin), 'cuModuleLoadData', RESULT.CUDA_ERROR_NOT_SUPPORTED)
+  refuses(load(cubin), 'cuModuleLoadData', RESULT.CUDA_ERROR_INVALID_IMAGE)
   const module = driver.cuModuleLoadData(PTX)
   const find = (name: string) => () => driver.cuModuleGetFunction(module, name)
   refuses(find('not_this_one'), 'cuModuleGetFunction', RESULT.CUDA_ERROR_NOT_FOUND)

@@ -38,6 +38,18 @@ export const DRIVER_TABLE: Readonly<Record<FunctionName, Row>> = {
   cuMemHostUnregister: ['cuMemHostUnregister', 'void *p', '4.0'],
   cuMemHostGetDevicePointer: ['cuMemHostGetDevicePointer_v2', 'CUdeviceptr *pdptr, void *p, unsigned int Flags', '3.2'],
   cuMemAllocManaged: ['cuMemAllocManaged', 'CUdeviceptr *dptr, size_t bytesize, unsigned int flags', '6.0'],
+  // The first versions: the second ones need driver 12.2, and add only the NUMA nodes of the host as places.
+  cuMemAdvise: ['cuMemAdvise', 'CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUdevice device', '8.0'],
+  cuMemPrefetchAsync: [
+    'cuMemPrefetchAsync',
+    'CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream hStream',
+    '8.0',
+  ],
+  cuMemDiscardBatchAsync: [
+    'cuMemDiscardBatchAsync',
+    'CUdeviceptr *dptrs, size_t *sizes, size_t count, unsigned long long flags, CUstream hStream',
+    '13.0',
+  ],
   cuMemcpy: ['cuMemcpy', 'CUdeviceptr dst, CUdeviceptr src, size_t ByteCount', '4.0'],
   cuMemcpyAsync: ['cuMemcpyAsync', 'CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream', '4.0'],
   cuPointerGetAttribute: ['cuPointerGetAttribute', 'void *data, CUpointer_attribute attribute, CUdeviceptr ptr', '4.0'],

@@ -37,10 +37,15 @@ export function declaredKernels(source: string): DeclaredKernel[] {
   const insideExternC = /extern\s*"C"\s*\{/.test(text)
   const kernels = new Map<string, DeclaredKernel>()
   for (const [, externC, name, list] of text.matchAll(KERNEL)) {
-    const parameters = listed(list).map(parameterOf)
+    const parameters = declaredParameters(list)
     kernels.set(name, { name, isExternC: externC !== undefined || insideExternC, parameters })
   }
   return [...kernels.values()]
+}
+
+/** The parameters in a list as C++ writes it, without its parentheses. */
+export function declaredParameters(list: string): DeclaredParameter[] {
+  return listed(list).map(parameterOf)
 }
 
 /** The declared name of a kernel that C++ names by an expression: `scale` for `tools::scale<float>`. */

@@ -90,9 +90,9 @@ describe('module', () => {
   it('text other than PTX is refused before the driver sees it', () => {
     const { context, defaultStream, driver } = setUp()
     const loads = driver.calls.get('cuModuleLoadData')
-    for (const ptx of [new Uint8Array(4), null, undefined, 5]) {
+    for (const ptx of [new Uint16Array(4), null, undefined, 5]) {
       const load = () => new Module(context, defaultStream, ptx as unknown as string)
-      assert.throws(load, { name: 'TypeError', message: /loadModule: ptx must be PTX text/ })
+      assert.throws(load, { name: 'TypeError', message: /loadModule: image must be PTX text/ })
     }
     assert.throws(() => new Module(context, defaultStream, 'no kernels here'), { name: 'FormatError' })
     assert.equal(driver.calls.get('cuModuleLoadData'), loads)

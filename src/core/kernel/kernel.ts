@@ -11,6 +11,7 @@ import type { Holding } from '../order/holding.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
 import { type Extent, type Extents, LaunchLimits } from './launch-limits.js'
 import { launchStream, type StreamOrdered } from './launch-stream.js'
+import { leastOf, mostOf, wantedFor } from './parameter-values.js'
 import type { KernelParameter, KernelSignature } from './ptx.js'
 
 /** The shape of a launch, and its stream. The default of each option is in parentheses. */
@@ -268,7 +269,7 @@ export class Kernel {
       this.setBigInt(parameter, value)
     } else if (typeof value === 'boolean' && (kind === 'integer' || kind === 'unsigned')) {
       this.setNumber(parameter, Number(value), 0, 1)
-    } else if (isUint8Array(value) && (kind === 'bytes' || kind.endsWith('float16'))) {
+    } else if (isUint8Array(value) && (kind === 'bytes' || kind === 'untyped' || kind.endsWith('float16'))) {
       if (value.byteLength !== byteLength) {
         throw this.mismatch(parameter, `needs ${byteLength} bytes, not ${value.byteLength}`)
       }
@@ -290,7 +291,7 @@ export class Kernel {
 
   private setNumber(parameter: KernelParameter, value: number, least: number, most: number): void {
     const { byteOffset, byteLength, kind } = parameter
-    if (kind === 'bytes') throw this.mismatch(parameter, `needs a Uint8Array of ${byteLength} bytes`)
+    if (kind === 'bytes' || kind === 'untyped') throw this.mismatch(parameter, `needs ${wantedFor(parameter)}`)
     if (kind === 'float') {
       if (byteLength === 4) this.view.setFloat32(byteOffset, value, true)
       else this.view.setFloat64(byteOffset, value, true)
@@ -300,9 +301,18 @@ export class Kernel {
       this.view.setUint16(byteOffset, (kind === 'float16' ? float16 : bfloat16).bitsOf(value), true)
       return
     }
+    this.setWhole(parameter, value, least, most)
+  }
+
+  private setWhole(
+    { name, byteOffset, byteLength }: KernelParameter,
+    value: number,
+    least: number,
+    most: number,
+  ): void {
     if (!Number.isInteger(value) || value < least || value > most) {
       throw new OutOfRangeError(
-        `launch: ${this.signature.name}: '${parameter.name}' must be a whole number from ${least} to ${most}, not ${value}${byteLength === 8 ? '; pass a bigint for a larger one' : ''}`,
+        `launch: ${this.signature.name}: '${name}' must be a whole number from ${least} to ${most}, not ${value}${byteLength === 8 ? '; pass a bigint for a larger one' : ''}`,
       )
     }
     if (byteLength === 1) this.view.setUint8(byteOffset, value)
@@ -313,7 +323,7 @@ export class Kernel {
 
   private setBigInt(parameter: KernelParameter, value: bigint): void {
     const { name, byteOffset, byteLength, kind } = parameter
-    if (kind !== 'integer' && kind !== 'unsigned')
+    if (kind !== 'integer' && kind !== 'unsigned' && kind !== 'untyped')
       throw this.mismatch(parameter, `is no integer; pass ${wantedFor(parameter)}`)
     const bits = byteLength * 8
     const most = BigInt.asUintN(kind === 'integer' ? bits - 1 : bits, -1n)
@@ -324,7 +334,7 @@ export class Kernel {
       )
     }
     if (byteLength === 8) this.view.setBigUint64(byteOffset, value, true)
-    else this.setNumber(parameter, Number(value), Number(least), Number(most))
+    else this.setWhole(parameter, Number(value), Number(least), Number(most))
   }
 
   /** Stores a number as 64 bits, in two's complement. */
@@ -348,23 +358,6 @@ export class Kernel {
     const { name, parameters } = this.signature
     return { kernel: name, device: this.module.context.ordinal, parameters: parameters.map(each => each.name) }
   }
-}
-
-/** Compilers declare a signed int as .u32, so unsigned parameters take negative numbers, too. */
-function leastOf({ byteLength }: KernelParameter): number {
-  return Math.max(-(2 ** (byteLength * 8 - 1)), Number.MIN_SAFE_INTEGER)
-}
-
-function mostOf({ kind, byteLength }: KernelParameter): number {
-  const bits = byteLength * 8
-  return Math.min(2 ** (kind === 'integer' ? bits - 1 : bits) - 1, Number.MAX_SAFE_INTEGER)
-}
-
-/** The kinds of values that a parameter takes, for messages. */
-function wantedFor({ kind, byteLength }: KernelParameter): string {
-  if (kind === 'bytes') return `a Uint8Array of ${byteLength} bytes`
-  if (kind !== 'integer' && kind !== 'unsigned') return 'a number'
-  return byteLength === 8 ? 'a buffer, a number or a bigint' : 'a number, a bigint or a boolean'
 }
 
 function noOptions(options: unknown): TypeError {

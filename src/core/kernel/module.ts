@@ -1,14 +1,16 @@
-import { OutOfRangeError, WrongTypeError } from '../base/argument-errors.js'
-import { describe } from '../base/bytes.js'
+import { OutOfRangeError } from '../base/argument-errors.js'
 import { disposeOf } from '../base/disposal.js'
 import { PoolError } from '../base/errors.js'
+import { checkOptionNames } from '../base/option-names.js'
 import { showAsText } from '../base/readable.js'
 import type { Context } from '../driver/context.js'
 import type { Driver } from '../driver/driver.js'
 import type { Holding } from '../order/holding.js'
 import { relaxed } from '../order/relaxed.js'
 import type { Stream } from '../order/stream.js'
-import { type DeclaredKernel, declaredAs, smallFloatOf } from './declarations.js'
+import { type DeclaredKernel, declaredAs } from './declarations.js'
+import { checkedSignature, declaredSignature } from './declared-signature.js'
+import { explainedLoad, readImage } from './image.js'
 import { Kernel, type LoadedCode } from './kernel.js'
 import { type KernelSignature, kernelsOf } from './ptx.js'
 
@@ -26,9 +28,18 @@ export interface CompiledCode {
   readonly log: string
 }
 
-/** Loaded device code. Made by the device: `device.loadModule(ptx)`, `device.compileKernels(source)`. */
+/** Facts about a kernel that its code may lack. */
+export interface KernelOptions {
+  /**
+   * the parameters as the source declares them, such as `'float *x, float factor, int n'`. A cubin does not tell
+   * integers from floats, so numbers are refused there without this. Their count and sizes must be those of the code.
+   */
+  readonly parameters?: string
+}
+
+/** Loaded device code. Made by the device: `device.loadModule(image)`, `device.compileKernels(source)`. */
 export class Module implements LoadedCode, Disposable {
-  /** warnings of the compiler; empty for PTX */
+  /** warnings of the compiler; empty for a loaded image */
   readonly log: string
   private handle: number
   /** what captures and graphs with launches of the kernels hold, and how many do */
@@ -40,31 +51,34 @@ export class Module implements LoadedCode, Disposable {
   private readonly names: ReadonlyMap<string, string>
   private readonly declared: readonly DeclaredKernel[]
 
-  /** Throws FormatError for text other than PTX, and CudaError with the compiler's log if the driver refuses it. */
+  /** Throws FormatError for an image that cannot be read, and CudaError with the compiler's log if it is refused. */
   constructor(
     /** @internal */
     readonly context: Context,
     private readonly defaultStream: Stream,
-    code: string | CompiledCode,
+    code: string | Uint8Array | CompiledCode,
   ) {
-    if (typeof code !== 'string' && typeof code?.ptx !== 'string') {
-      throw new WrongTypeError(`loadModule: ptx must be PTX text, not ${describe(code)}`)
-    }
-    const { ptx, image, names, declared, log } = typeof code === 'string' ? writtenCode(code) : code
-    this.signatures = kernelsOf(ptx)
-    this.names = names
-    this.declared = declared
-    this.log = log
+    const compiled = isCompiled(code)
+    const { image, signatures } = compiled ? { image: code.image, signatures: kernelsOf(code.ptx) } : readImage(code)
+    this.signatures = signatures
+    this.names = compiled ? code.names : new Map()
+    this.declared = compiled ? code.declared : []
+    this.log = compiled ? code.log : ''
     const driver = context.activate()
-    this.handle = relaxed(driver, () => driver.cuModuleLoadData(image))
+    try {
+      this.handle = relaxed(driver, () => driver.cuModuleLoadData(image))
+    } catch (error) {
+      throw explainedLoad(error, image, context)
+    }
   }
 
   /**
-   * The kernel of that name. Throws RangeError, which lists the module's kernels, for an unknown name, and PoolError
-   * once closed.
+   * The kernel of that name. Throws RangeError, which lists the module's kernels, for an unknown name, TypeError for
+   * parameters that are not those of the code, and PoolError once closed.
    */
-  kernel(name: string): Kernel {
+  kernel(name: string, options: KernelOptions = {}): Kernel {
     const handle = this.openHandle('kernel')
+    checkOptionNames('kernel', options, ['parameters'])
     const inCode = this.names.get(name) ?? name
     const signature = this.signatures.find(candidate => candidate.name === inCode)
     if (signature === undefined) {
@@ -73,8 +87,10 @@ export class Module implements LoadedCode, Disposable {
       const all = [...this.names.keys(), ...others].join(', ')
       throw new OutOfRangeError(`kernel: there is no '${name}' in this module; it has ${all}${mangledHint(others)}`)
     }
+    const { parameters } = options
+    const known = parameters === undefined ? this.asDeclared(signature, name) : checkedSignature(signature, parameters)
     const entry = this.context.activate().cuModuleGetFunction(handle, inCode)
-    return new Kernel(this, this.asDeclared(signature, name), entry, this.defaultStream)
+    return new Kernel(this, { ...known, name }, entry, this.defaultStream)
   }
 
   /**
@@ -114,13 +130,8 @@ export class Module implements LoadedCode, Disposable {
   /** The signature with the source's names, if they are known. */
   private asDeclared(signature: KernelSignature, name: string): KernelSignature {
     const declared = this.declared.find(each => each.name === declaredAs(name))
-    if (declared?.parameters.length !== signature.parameters.length) return { ...signature, name }
-    const parameters = signature.parameters.map((each, index) => {
-      const { [index]: parameter } = declared.parameters
-      const kind = each.byteLength === 2 ? (smallFloatOf(parameter) ?? each.kind) : each.kind
-      return { ...each, name: parameter.name, kind }
-    })
-    return { ...signature, name, parameters }
+    if (declared?.parameters.length !== signature.parameters.length) return signature
+    return declaredSignature(signature, declared.parameters)
   }
 
   /** The driver's handle. Throws PoolError, in the name of `call`, for a closed module. */
@@ -150,8 +161,8 @@ function unload(driver: Driver, handle: number): void {
   relaxed(driver, () => driver.cuModuleUnload(handle))
 }
 
-function writtenCode(ptx: string): CompiledCode {
-  return { ptx, image: ptx, names: new Map(), declared: [], log: '' }
+function isCompiled(code: string | Uint8Array | CompiledCode): code is CompiledCode {
+  return typeof (code as CompiledCode | null)?.ptx === 'string'
 }
 
 function mangledHint(names: readonly string[]): string {

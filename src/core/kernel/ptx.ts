@@ -4,11 +4,12 @@ import { FormatError } from '../base/errors.js'
 
 /**
  * The layout of a kernel's parameter, in bytes. `bytes` stands for a structure passed by value. Compiled code has the
- * small floats as structures, so only their declaration tells them.
+ * small floats as structures, so only their declaration tells them. Machine code has sizes only: a parameter of 2, 4 or
+ * 8 bytes is `untyped`.
  */
 export interface KernelParameter {
   readonly name: string
-  readonly kind: 'integer' | 'unsigned' | 'float' | 'float16' | 'bfloat16' | 'bytes'
+  readonly kind: 'integer' | 'unsigned' | 'float' | 'float16' | 'bfloat16' | 'bytes' | 'untyped'
   readonly byteLength: number
   readonly byteOffset: number
 }

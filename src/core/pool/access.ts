@@ -5,7 +5,6 @@ import { describe } from '../base/bytes.js'
 import { CudaError, PoolError } from '../base/errors.js'
 import { Context, unreachable } from '../driver/context.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
-import type { BufferSource } from './allocation.js'
 
 /** A device, or the host's processors. */
 export type AccessLocation = AccessingDevice | 'host'
@@ -97,8 +96,15 @@ export function changePlainAccess(owner: Context, peer: Context, access: PoolAcc
   }
 }
 
+/** Of a pool: who can use its memory. */
+interface UsableMemory {
+  readonly context: Context
+  readonly servesCaptures?: boolean
+  reachableFrom(context: Context): boolean
+}
+
 /** Refuses, in the name of `call`, a stream whose work cannot have used memory of `pool`. */
-export function checkUser(call: string, stream: Stream, pool: BufferSource): void {
+export function checkUser(call: string, stream: Stream, pool: UsableMemory): void {
   checkIsStream(call, stream)
   if (pool.servesCaptures !== true) stream.checkUncaptured(call)
   if (!pool.reachableFrom(stream.context)) throw unreachable(`${call}: the stream`, stream.context, pool.context)

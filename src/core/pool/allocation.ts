@@ -33,6 +33,8 @@ export interface BufferSource extends BufferOwner {
   readonly servesCaptures?: boolean
   /** whether work of `context` can use the memory: its own device, and devices that were given access */
   reachableFrom(context: Context): boolean
+  /** whether the driver moves the memory between host and devices, and takes advice about that */
+  readonly isManaged?: boolean
   /** labels that several threads see; only pools that threads share have it */
   readonly labels?: LabelStore
 }

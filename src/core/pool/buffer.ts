@@ -9,12 +9,23 @@ import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
 import { type Context, unreachable } from '../driver/context.js'
 import type { Driver } from '../driver/driver.js'
 import { streamName } from '../order/ordered-stream.js'
+import { relaxed } from '../order/relaxed.js'
 import { StagedCopy } from '../order/staged-copy.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
+import type { AccessLocation } from './access.js'
 import type { Allocation, BufferOwner } from './allocation.js'
 import { DeviceArray } from './array.js'
 import { fillWithElement } from './fill.js'
 import { labelOfBuffer, setLabel } from './labels.js'
+import {
+  adviceNumber,
+  checkManaged,
+  discardInDefaultStream,
+  explainedDiscard,
+  type MemoryAdvice,
+  numberOf,
+  wholePages,
+} from './managed-memory.js'
 import { ofThisThread, type TransferredBuffer } from './transferred-buffer.js'
 
 /**
@@ -217,6 +228,51 @@ export class DeviceBuffer implements Disposable {
   }
 
   /**
+   * Of a pool with backing 'managed': moves the memory to a device (the pool's own) or to the 'host' before it is used
+   * there, in this buffer's stream. Throws PoolError for other pools, on a device without concurrent access to managed
+   * memory, and for a captured stream.
+   */
+  prefetch(location: AccessLocation = this.allocation.pool): void {
+    const bytes = this.managedBytes('prefetch')
+    const place = numberOf('prefetch', location, this.context)
+    const target = this.rangeOf('prefetch', 0, bytes)
+    const driver = this.driver('prefetch')
+    this.stream.submit('prefetch', handle => driver.cuMemPrefetchAsync(target, bytes, place, handle))
+  }
+
+  /**
+   * Of a pool with backing 'managed': tells the driver how the memory will be used, at once and not in stream order.
+   * `location` is a device (the pool's own) or 'host'; 'readMostly' needs none. The advice is for whole pages of 64 KiB
+   * within the buffer. It stays with the memory after the free: take it back by `unadvise`. Throws PoolError as
+   * `prefetch` does, and RangeError or TypeError for an unknown advice.
+   */
+  advise(advice: MemoryAdvice, location: AccessLocation = this.allocation.pool): void {
+    this.adviseOn('advise', advice, location)
+  }
+
+  /** Takes back what `advise` has told, with the same arguments. Throws as it does. */
+  unadvise(advice: MemoryAdvice, location: AccessLocation = this.allocation.pool): void {
+    this.adviseOn('unadvise', advice, location)
+  }
+
+  /**
+   * Of a pool with backing 'managed': the contents of whole pages of 64 KiB within the buffer are not needed any more,
+   * so that they are never moved. In this buffer's stream; until the next write they are undefined. Throws PoolError as
+   * `prefetch` does, with a driver before 13.0, and for a buffer of the device's default stream.
+   */
+  discard(): void {
+    const pages = wholePages(this.addressFor('discard'), this.managedBytes('discard'))
+    if (this.stream.handle === CU_STREAM_LEGACY_DEFAULT) throw discardInDefaultStream()
+    const driver = this.driver('discard')
+    if (pages.bytes === 0) return
+    try {
+      this.stream.submit('discard', handle => driver.cuMemDiscardBatchAsync(pages.start, pages.bytes, handle))
+    } catch (error) {
+      throw explainedDiscard(error)
+    }
+  }
+
+  /**
    * Repeats an element in a part, which has whole elements and begins at a multiple of their size.
    * @internal
    */
@@ -365,6 +421,21 @@ export class DeviceBuffer implements Disposable {
     if (!this.reachableFrom(context)) throw unreachable(`${call}: the buffer`, context, this.context)
     this.noteUse(this.stream, call)
     return context.activate()
+  }
+
+  /** The bytes of the buffer, if it is managed memory. */
+  private managedBytes(call: string): number {
+    const bytes = this.rest(call, 0)
+    checkManaged(call, this.allocation.pool)
+    return bytes
+  }
+
+  private adviseOn(call: 'advise' | 'unadvise', advice: MemoryAdvice, location: AccessLocation): void {
+    const pages = wholePages(this.addressFor(call), this.managedBytes(call))
+    const number = adviceNumber(call, advice)
+    const place = numberOf(call, location, this.context)
+    const driver = this.context.activate()
+    if (pages.bytes > 0) relaxed(driver, () => driver.cuMemAdvise(pages.start, pages.bytes, number, place))
   }
 
   private fillBy(

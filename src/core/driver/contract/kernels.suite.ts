@@ -5,6 +5,7 @@ import { beforeEach, describe, it } from 'node:test'
 import { KiB } from '../../base/bytes.js'
 import { DEVICE_ATTRIBUTE, FUNCTION_ATTRIBUTE, RESULT } from '../constants.js'
 import type { Driver, KernelArguments, LaunchShape } from '../driver.js'
+import { CUBIN_75, CUBIN_90, FATBIN } from '../images.fixture.js'
 import { STORE_PTX } from '../store-kernel.fixture.js'
 import type { DriverFixture } from './contract.fixture.js'
 import { refuses } from './refuses.fixture.js'
@@ -14,6 +15,7 @@ const {
   CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,
   CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK,
   CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+  CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
   CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH,
   CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
 } = DEVICE_ATTRIBUTE
@@ -53,6 +55,22 @@ export function kernelSuite(fixture: DriverFixture): void {
       driver.cuLaunchCooperativeKernel(kernel, shape, stream, storing(ptr + 4, 8))
       shape.grid[0] = 0
       assert.deepEqual(new Uint32Array(read(ptr, 8).buffer), new Uint32Array([7, 8]))
+    })
+
+    it('machine code is loaded by a GPU of its architecture only', () => {
+      const major = driver.cuDeviceGetAttribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device)
+      const foreign = major === 7 ? CUBIN_90 : CUBIN_75
+      refuses(() => driver.cuModuleLoadData(foreign), 'cuModuleLoadData', RESULT.CUDA_ERROR_NO_BINARY_FOR_GPU)
+      const [stream, ptr] = [createStream(), allocate(KiB)]
+      for (const [index, image] of (major === 9 ? [CUBIN_90, FATBIN] : []).entries()) {
+        const module = driver.cuModuleLoadData(image)
+        later(() => driver.cuModuleUnload(module))
+        const args = { bytes: new Uint8Array(16), offsets: [0, 8, 12] }
+        new DataView(args.bytes.buffer).setBigUint64(0, BigInt(ptr + 4 * index), true)
+        args.bytes.set([1, 0, 0, 0, 40 + index], 8)
+        driver.cuLaunchKernel(driver.cuModuleGetFunction(module, 'image_fill'), shaped(1, 1), stream, args)
+        assert.deepEqual([...read(ptr + 4 * index, 4)], [40 + index, 0, 0, 0])
+      }
     })
 
     it('a cooperative launch is refused if its blocks do not fit', () => {

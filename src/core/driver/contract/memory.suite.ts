@@ -4,6 +4,10 @@ import assert from 'node:assert/strict'
 import { beforeEach, describe, it } from 'node:test'
 import { MiB, TiB } from '../../base/bytes.js'
 import {
+  CU_DEVICE_CPU,
+  CU_MEM_ADVISE_SET_PREFERRED_LOCATION,
+  CU_MEM_ADVISE_SET_READ_MOSTLY,
+  CU_MEM_ADVISE_UNSET_ACCESSED_BY,
   CU_MEM_ATTACH_GLOBAL,
   CU_MEMHOSTREGISTER_DEVICEMAP,
   CU_MEMHOSTREGISTER_PORTABLE,
@@ -14,7 +18,7 @@ import type { Driver } from '../driver.js'
 import { type DriverFixture, sequence } from './contract.fixture.js'
 import { refuses } from './refuses.fixture.js'
 
-const { CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY } = DEVICE_ATTRIBUTE
+const { CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS } = DEVICE_ATTRIBUTE
 
 export function memorySuite(fixture: DriverFixture): void {
   const { allocate, createEvent, createStream, later, missing, newHost, read, register } = fixture
@@ -234,6 +238,47 @@ export function memorySuite(fixture: DriverFixture): void {
       assert.deepEqual(read(plain, 3 * MiB), expected)
       driver.cuMemFree(ptr)
       refuses(() => driver.cuMemFree(ptr), 'cuMemFree', RESULT.CUDA_ERROR_INVALID_VALUE)
+    })
+
+    it('managed memory takes advice and moves on request, and keeps its contents', test => {
+      if (missing(test, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, 'concurrent managed access')) return
+      const [stream, ptr] = [createStream(), driver.cuMemAllocManaged(2 * MiB, CU_MEM_ATTACH_GLOBAL)]
+      later(() => driver.cuMemFree(ptr))
+      driver.cuMemcpyHtoD(ptr, sequence(2 * MiB))
+      for (const place of [fixture.device, CU_DEVICE_CPU]) {
+        for (let advice = CU_MEM_ADVISE_SET_READ_MOSTLY; advice <= CU_MEM_ADVISE_UNSET_ACCESSED_BY; advice++) {
+          driver.cuMemAdvise(ptr, MiB, advice, place)
+        }
+        driver.cuMemPrefetchAsync(ptr + MiB, MiB, place, stream)
+        assert.deepEqual(read(ptr, 2 * MiB), sequence(2 * MiB))
+      }
+    })
+
+    it('advice and moves of other memory, or to no device, are refused', test => {
+      if (missing(test, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, 'concurrent managed access')) return
+      const { CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_INVALID_DEVICE } = RESULT
+      const [stream, plain] = [createStream(), allocate(MiB)]
+      const managed = driver.cuMemAllocManaged(MiB, CU_MEM_ATTACH_GLOBAL)
+      later(() => driver.cuMemFree(managed))
+      const advise = (ptr: number, device: number) => () =>
+        driver.cuMemAdvise(ptr, MiB, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, device)
+      const move = (ptr: number, device: number) => () => driver.cuMemPrefetchAsync(ptr, MiB, device, stream)
+      refuses(advise(plain, fixture.device), 'cuMemAdvise', CUDA_ERROR_INVALID_VALUE)
+      refuses(move(plain, fixture.device), 'cuMemPrefetchAsync', CUDA_ERROR_INVALID_VALUE)
+      refuses(advise(managed, 99), 'cuMemAdvise', CUDA_ERROR_INVALID_DEVICE)
+      refuses(move(managed, 99), 'cuMemPrefetchAsync', CUDA_ERROR_INVALID_DEVICE)
+    })
+
+    it('discarded memory is written again in stream order', test => {
+      if (missing(test, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, 'concurrent managed access')) return
+      if (driver.cuDriverGetVersion() < 13_000) return test.skip('discards came with driver 13.0')
+      const [stream, ptr] = [createStream(), driver.cuMemAllocManaged(4 * MiB, CU_MEM_ATTACH_GLOBAL)]
+      later(() => driver.cuMemFree(ptr))
+      driver.cuMemsetD8Async(ptr, 5, 4 * MiB, stream)
+      driver.cuMemDiscardBatchAsync(ptr + 2 * MiB, 2 * MiB, stream)
+      driver.cuMemsetD8Async(ptr + 2 * MiB, 6, 2 * MiB, stream)
+      const expected = new Uint8Array(4 * MiB).fill(5).fill(6, 2 * MiB)
+      assert.deepEqual(read(ptr, 4 * MiB), expected)
     })
 
     it('managed allocations of 0 bytes, or without flags, are refused', test => {

@@ -95,7 +95,7 @@ function enumerators(header: string): Map<string, number> {
       values.set(name, next++)
     }
   }
-  for (const [, name, value] of header.matchAll(/#\s*define (CU_\w+)\s+(?:\(\(CU\w+\))?(0x\w+)/g)) {
+  for (const [, name, value] of header.matchAll(/#\s*define (CU_\w+)\s+(?:\(\(CU\w+\))?(0x\w+|-\d+)/g)) {
     values.set(name, Number(value))
   }
   return values

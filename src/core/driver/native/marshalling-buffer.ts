@@ -111,6 +111,12 @@ export class MarshallingBuffer {
     else this.place(0, amount)
   }
 
+  /** Writes an address at `first`, and a size at `second`. */
+  placeRange(ptr: number, bytes: number): void {
+    this.place(FIRST / 4, ptr)
+    this.place(SECOND / 4, bytes)
+  }
+
   /** The address of a CUmemAllocationProp for memory on `device` that can be exported as `handleTypes`. */
   allocationOn(device: number, handleTypes: number, gpuDirectRdma: boolean): number {
     this.words[ALLOCATION / 4 + 1] = uint(handleTypes, 'handleTypes')

@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import { CudaError, DeviceLostError } from '../../base/errors.js'
-import { POOL_ATTRIBUTE, RESULT } from '../constants.js'
+import { CU_DEVICE_CPU, POOL_ATTRIBUTE, RESULT } from '../constants.js'
 import { FUNCTION_NAMES } from '../table.js'
 import { BASE, FakeLibrary } from './fake-library.fixture.js'
 import type { DriverFunction } from './library.js'
@@ -71,6 +71,9 @@ describe('the native driver', () => {
       ['peer', () => driver.cuDeviceCanAccessPeer(0, 2 ** 31)],
       ['peerContext', () => driver.cuCtxEnablePeerAccess(-1)],
       ['flags', () => driver.cuMemAllocManaged(256, -1)],
+      ['device', () => driver.cuMemAdvise(256, 256, 1, 0.5)],
+      ['bytes', () => driver.cuMemPrefetchAsync(256, -1, 0, 0)],
+      ['ptr', () => driver.cuMemDiscardBatchAsync(Number.NaN, 256, 0)],
       ['sourceContext', () => driver.cuMemcpyPeerAsync(256, 1, 512, Number.NaN, 4, 0)],
       ['pool', () => driver.cuDeviceSetMemPool(0, 0.5)],
       ['maxBytes', () => driver.cuMemPoolCreate({ ...PINNED_ON_3, maxBytes: Number.POSITIVE_INFINITY })],
@@ -195,6 +198,33 @@ describe('the native driver', () => {
     assert.deepEqual(seen, [2, 8])
     assert.equal(driver.cuMemPoolCreate({ ...PINNED_ON_3, maxBytes: 0 }), 0x7000_0000_0100)
     assert.deepEqual(seen, [1, 1, 2, 3, ...new Array(18).fill(0)])
+  })
+
+  test('passes managed memory and its places', () => {
+    const seen: unknown[] = []
+    const library: FakeLibrary = new FakeLibrary({
+      cuMemAdvise: (...args) => {
+        seen.push(args)
+        return RESULT.CUDA_SUCCESS
+      },
+      cuMemPrefetchAsync: (...args) => {
+        seen.push(args)
+        return RESULT.CUDA_SUCCESS
+      },
+      cuMemDiscardBatchAsync: (addresses, sizes, ...rest) => {
+        seen.push([library.read(addresses), library.read(sizes), ...rest])
+        return RESULT.CUDA_SUCCESS
+      },
+    })
+    const driver = new NativeDriver(library)
+    driver.cuMemAdvise(2 ** 45, 4096, 3, CU_DEVICE_CPU)
+    driver.cuMemPrefetchAsync(2 ** 45, 4096, 2, 77)
+    driver.cuMemDiscardBatchAsync(2 ** 45 + 4096, 2 ** 33, 77)
+    assert.deepEqual(seen, [
+      [2 ** 45, 4096, 3, -1],
+      [2 ** 45, 4096, 2, 77],
+      [2n ** 45n + 4096n, 2n ** 33n, 1, 0, 77],
+    ])
   })
 
   test('reads a float, a uuid, and two C ints with their signs', () => {

@@ -140,6 +140,20 @@ export class NativeDriver extends BoundLibrary implements Driver {
     const code = this.live.cuMemAllocManaged(this.first, exact(bytes, 'bytes'), uint(flags, 'flags'))
     return this.exact('cuMemAllocManaged', code)
   }
+  cuMemAdvise(ptr: number, bytes: number, advice: number, device: number): void {
+    const [address, count] = [exact(ptr, 'ptr'), exact(bytes, 'bytes')]
+    this.check('cuMemAdvise', this.live.cuMemAdvise(address, count, int(advice, 'advice'), int(device, 'device')))
+  }
+  cuMemPrefetchAsync(ptr: number, bytes: number, device: number, stream: number): void {
+    const [address, count, target] = [exact(ptr, 'ptr'), exact(bytes, 'bytes'), int(device, 'device')]
+    const code = this.live.cuMemPrefetchAsync(address, count, target, exact(stream, 'stream'))
+    this.check('cuMemPrefetchAsync', code)
+  }
+  cuMemDiscardBatchAsync(ptr: number, bytes: number, stream: number): void {
+    this.buffer.placeRange(exact(ptr, 'ptr'), exact(bytes, 'bytes'))
+    const code = this.live.cuMemDiscardBatchAsync(this.first, this.second, 1, 0, exact(stream, 'stream'))
+    this.check('cuMemDiscardBatchAsync', code)
+  }
 
   cuMemcpyHtoD(target: number, source: ArrayBufferView): void {
     const code = this.live.cuMemcpyHtoD(exact(target, 'target'), hostMemory(source, 'source'), source.byteLength)

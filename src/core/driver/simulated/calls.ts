@@ -4,8 +4,11 @@
 import type { Bytes } from '../../base/typed-arrays.js'
 import type { NvmlAnswer } from '../../libraries/nvml.js'
 import {
+  CU_DEVICE_CPU,
   CU_EVENT_DISABLE_TIMING,
   CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+  CU_MEM_ADVISE_SET_READ_MOSTLY,
+  CU_MEM_ADVISE_UNSET_ACCESSED_BY,
   CU_MEM_ALLOC_GRANULARITY_MINIMUM,
   CU_MEM_HANDLE_TYPE_NONE,
   CU_STREAM_CAPTURE_MODE_RELAXED,
@@ -21,6 +24,8 @@ import { Simulation } from './simulation.js'
 import type { Event } from './streams/streams.js'
 
 const DRIVER_VERSION = 13_000
+/** what simulated memory holds after a discard */
+const DISCARDED_WORD = 0xdddddddd
 /** The priorities of an H200's streams. */
 const LEAST_PRIORITY = 0
 const GREATEST_PRIORITY = -5
@@ -153,6 +158,34 @@ export class SimulatedCalls extends Simulation {
   cuMemAllocManaged(bytes: number, flags: number): number {
     const context = this.enter(CALL.cuMemAllocManaged, 'managedMemory')
     return this.linear.allocateManaged(context, bytes, flags)
+  }
+
+  cuMemAdvise(ptr: number, bytes: number, advice: number, device: number): void {
+    this.enter(CALL.cuMemAdvise, 'concurrentManagedAccess')
+    this.linear.checkManaged(ptr, bytes)
+    if (device !== CU_DEVICE_CPU) this.device(device)
+    if (advice >= CU_MEM_ADVISE_SET_READ_MOSTLY && advice <= CU_MEM_ADVISE_UNSET_ACCESSED_BY) return
+    throw this.interceptor.invalid(`no advice ${advice}`)
+  }
+
+  /** Takes its turn in the stream, and moves nothing: simulated managed memory always lies in host memory. */
+  cuMemPrefetchAsync(ptr: number, bytes: number, device: number, stream: number): void {
+    const context = this.enter(CALL.cuMemPrefetchAsync, 'concurrentManagedAccess')
+    const queue = this.streams.queueOf(context, stream)
+    this.captures.checkNotCaptured(queue, 'a prefetch')
+    this.linear.checkManaged(ptr, bytes)
+    if (device !== CU_DEVICE_CPU) this.device(device)
+    this.scheduler.submit(queue, () => {})
+  }
+
+  /** Overwrites the memory, so that a read of discarded contents is seen. */
+  cuMemDiscardBatchAsync(ptr: number, bytes: number, stream: number): void {
+    const context = this.enter(CALL.cuMemDiscardBatchAsync, 'concurrentManagedAccess')
+    const queue = this.streams.queueOf(context, stream)
+    if (queue === context.legacy) throw this.interceptor.invalid('a discard in the legacy default stream')
+    this.captures.checkNotCaptured(queue, 'a discard')
+    this.linear.checkManaged(ptr, bytes)
+    this.transfers.fill(context, queue, ptr, DISCARDED_WORD, bytes)
   }
 
   /** Waits for all work of the context that owns the memory, as the real driver does. */

@@ -16,12 +16,16 @@ const NAMES = Object.keys(DEVICE_ATTRIBUTE) as (keyof typeof DEVICE_ATTRIBUTE)[]
 /** The only NUMA node of the simulated host. */
 export const NUMA_NODE = 0
 
+/** The compute capability of simulated devices, 9.0, in one number. */
+export const ARCHITECTURE = 90
+
 /** An attribute of simulated devices: that of an H200, without features switched off; undefined if unknown. */
 export function deviceAttribute(attribute: number, options: CompleteOptions): number | undefined {
   const {
     virtualMemory,
     memoryPools,
     managedMemory,
+    concurrentManagedAccess,
     posixDescriptors,
     hostPools,
     machine,
@@ -42,9 +46,10 @@ export function deviceAttribute(attribute: number, options: CompleteOptions): nu
     CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: OPTIN_SHARED_BYTES_PER_BLOCK,
     CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH: 1,
     CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: MULTIPROCESSORS,
-    CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: 9,
-    CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: 0,
+    CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: Math.floor(ARCHITECTURE / 10),
+    CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: ARCHITECTURE % 10,
     CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY: Number(managedMemory),
+    CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS: Number(managedMemory && concurrentManagedAccess),
     CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: Number(virtualMemory),
     CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED: Number(virtualMemory && posixDescriptors),
     CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED: Number(virtualMemory && gpuDirectRdma),

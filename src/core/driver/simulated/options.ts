@@ -23,6 +23,8 @@ export interface SimulatedOptions {
   readonly hostPools?: boolean
   /** the same for managed memory, and for pools of managed memory; default true */
   readonly managedMemory?: boolean
+  /** the same for advice, prefetch and discard of managed memory; default true */
+  readonly concurrentManagedAccess?: boolean
   /** the same for sharing memory and pools as POSIX file descriptors; default true on Linux, and false elsewhere */
   readonly posixDescriptors?: boolean
   /**
@@ -65,6 +67,7 @@ const DEFAULTS: CompleteOptions = {
   memoryPools: true,
   hostPools: true,
   managedMemory: true,
+  concurrentManagedAccess: true,
   posixDescriptors: true,
   fabricHandles: false,
   gpuDirectRdma: true,
@@ -80,6 +83,7 @@ const SWITCHES = [
   'memoryPools',
   'hostPools',
   'managedMemory',
+  'concurrentManagedAccess',
   'posixDescriptors',
   'gpuDirectRdma',
   'peerAccess',

@@ -277,6 +277,11 @@ export class CachingPool extends ReservingPool implements BlockOwner {
     return this.central.backing.kind === 'registrable'
   }
 
+  /** @internal */
+  get isManaged(): boolean {
+    return this.central.backing.kind === 'managed'
+  }
+
   observeSegments(observer: SegmentObserver): () => void {
     this.checkAwake('observeSegments')
     const { watch } = this.central.backing

@@ -33,4 +33,27 @@ describe('managed memory on a GPU', () => {
     gpu.compare(again, 9)
     assert.deepEqual(gpu.damages(), [])
   })
+
+  it('keeps its contents under advice and moves, and takes new ones after a discard', test => {
+    if (gpu.context.attribute('CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS') !== 1) {
+      return test.skip('this device has no concurrent managed access')
+    }
+    using pool = gpu.createPool({ backing: 'managed', maxPoolBytes: 64 * MiB })
+    using stream = gpu.createStream()
+    const buffer = pool.allocate(32 * MiB, stream)
+    gpu.stamp(buffer, 5)
+    for (const location of ['host', gpu] as const) {
+      for (const advice of ['readMostly', 'preferredLocation', 'accessedBy'] as const) buffer.advise(advice, location)
+      buffer.prefetch(location)
+      gpu.compare(buffer, 5)
+      for (const advice of ['readMostly', 'preferredLocation', 'accessedBy'] as const) buffer.unadvise(advice, location)
+    }
+    if (gpu.driver.cuDriverGetVersion() >= 13_000) {
+      buffer.discard()
+      buffer.prefetch()
+      gpu.stamp(buffer, 6)
+      gpu.compare(buffer, 6)
+    } else assert.throws(() => buffer.discard(), { name: 'PoolError', code: 'ERR_NOT_SUPPORTED' })
+    assert.deepEqual(gpu.damages(), [])
+  })
 })

@@ -105,6 +105,12 @@ export abstract class ReservingPool extends ClosablePool {
   abstract get isRegistrable(): boolean
 
   /**
+   * Whether it has backing 'managed'.
+   * @internal
+   */
+  abstract get isManaged(): boolean
+
+  /**
    * Tells `observer` of the segments that the pool has, of each new one before a buffer lies on it, and of each that
    * goes before it does. Call the result to end this. Throws PoolError if the pool has an observer, or threads share
    * it, and the observer's own error.

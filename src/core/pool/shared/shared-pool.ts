@@ -363,6 +363,11 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
     return this.config.backing === 'registrable'
   }
 
+  /** @internal */
+  get isManaged(): boolean {
+    return this.config.backing === 'managed'
+  }
+
   /** Throws PoolError: the pool server maps memory in its own thread, where no observer can be called. */
   observeSegments(_observer: SegmentObserver): never {
     this.checkOpen('observeSegments')

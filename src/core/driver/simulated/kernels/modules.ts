@@ -5,10 +5,11 @@ import { WrongTypeError } from '../../../base/argument-errors.js'
 import { isUnwantedPromise } from '../../../base/thrown.js'
 import { FUNCTION_ATTRIBUTE, RESULT } from '../../constants.js'
 import type { KernelArguments, LaunchShape } from '../../driver.js'
-import { findSimulatedKernel, LaunchArguments, parsePtxEntries, type SimulatedKernel } from '../../simulated-kernels.js'
+import { findSimulatedKernel, LaunchArguments, type SimulatedKernel } from '../../simulated-kernels.js'
 import type { CallInterceptor } from '../call-interceptor.js'
 import type { SimulatedContext } from '../context.js'
 import { HandleTable } from '../handle-table.js'
+import { entriesOf } from './image-entries.js'
 import {
   blocksPerMultiprocessor,
   fitsAtOnce,
@@ -17,8 +18,6 @@ import {
   OPTIN_SHARED_BYTES_PER_BLOCK,
   SHARED_BYTES_PER_BLOCK,
 } from './launch-limits.js'
-
-const ELF_MAGIC = '\x7fELF'
 
 interface Module {
   readonly context: SimulatedContext
@@ -41,17 +40,9 @@ export class Modules {
 
   constructor(private readonly interceptor: CallInterceptor) {}
 
-  /** Loads PTX text, and returns the handle of the module. */
+  /** Loads PTX text, a cubin or a fatbin, and returns the handle of the module. */
   load(context: SimulatedContext, image: string | Uint8Array): number {
-    const text = typeof image === 'string' ? image : new TextDecoder().decode(image)
-    if (text.startsWith(ELF_MAGIC)) {
-      throw this.interceptor.refuse(RESULT.CUDA_ERROR_NOT_SUPPORTED, 'a simulated device loads PTX text, no cubin')
-    }
-    const entries = parsePtxEntries(text)
-    if (entries === null) {
-      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_PTX, 'no PTX text with a .version line and an .entry')
-    }
-    return this.modules.add({ context, entries })
+    return this.modules.add({ context, entries: entriesOf(image, this.interceptor) })
   }
 
   unload(handle: number): void {

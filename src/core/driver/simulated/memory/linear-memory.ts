@@ -39,6 +39,15 @@ export class LinearMemory {
     return region?.base === ptr && region.owner !== null ? (region as LinearRegion) : undefined
   }
 
+  /** Refuses a range that is not within one managed allocation. */
+  checkManaged(ptr: number, bytes: number): void {
+    this.interceptor.checkSize(bytes, 1)
+    const region = this.space.find(ptr)
+    const isManaged = region !== undefined && region.owner !== null && region.memory === this.host
+    if (isManaged && ptr + bytes <= region.base + region.bytes) return
+    throw this.interceptor.invalid(`${bytes} bytes from 0x${ptr.toString(16)} are not managed memory`)
+  }
+
   release(region: LinearRegion): void {
     region.memory.give(roundUp(region.bytes))
     this.space.release(region)
