@@ -27,6 +27,7 @@ const OPTIONS: BuildOptions = {
 
 /** Modules in place of which the reader has `drop/stand-ins/left-out.ts`. */
 const LEFT_OUT = [
+  'allocate-many',
   'arena-pool',
   'arena-queue',
   'block-pool',
@@ -43,6 +44,7 @@ const LEFT_OUT = [
   'interprocess-buffer',
   'library-device',
   'machine',
+  'managed-memory',
   'module',
   'modules',
   'native-driver',

@@ -62,7 +62,10 @@ function refusePool(): never {
   throw new Error('a replay makes no pool of this kind')
 }
 
+/** A replay allocates one block at a time. */
 export {
+  refusePool as allocateMany,
+  refusePool as tryAllocateMany,
   refusePool as ArenaPool,
   refusePool as ArenaQueue,
   refusePool as BlockPool,
@@ -96,3 +99,17 @@ export class Gate {}
 
 /** A page plays no library of NVIDIA. */
 export class LibraryDevice {}
+
+/** The memory of a page is on no device. */
+function refuseManaged(): never {
+  throw new Error('a page has no managed memory')
+}
+
+export {
+  refuseManaged as adviceNumber,
+  refuseManaged as checkManaged,
+  refuseManaged as discardInDefaultStream,
+  refuseManaged as explainedDiscard,
+  refuseManaged as numberOf,
+  refuseManaged as wholePages,
+}

@@ -4,7 +4,7 @@
 import { CudaError } from '../../base/errors.js'
 import { CU_MEM_HANDLE_TYPE_NONE } from '../../driver/constants.js'
 import type { Context } from '../../driver/context.js'
-import { isUnsupported } from '../unsupported.js'
+import { isUnsupported } from '../../driver/unsupported.js'
 import { isOutOfMemory } from './backing.js'
 
 /** Attempts of one call, because a pool keeps the answer for life. */

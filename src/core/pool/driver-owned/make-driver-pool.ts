@@ -12,8 +12,8 @@ import {
 } from '../../driver/constants.js'
 import type { Context } from '../../driver/context.js'
 import type { MemPoolProperties } from '../../driver/driver.js'
+import { asUnsupported } from '../../driver/unsupported.js'
 import { relaxed } from '../../order/relaxed.js'
-import { asUnsupported } from '../unsupported.js'
 
 const NO_POOLS = 'this device or driver has no memory pools, which come with driver 11.2; use createPool()'
 /** The driver's answers to properties that it does not support. */

@@ -8,12 +8,12 @@ import { formatBytes } from '../../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR } from '../../driver/constants.js'
 import type { Context } from '../../driver/context.js'
+import { asUnsupported } from '../../driver/unsupported.js'
 import type { Clocks } from '../../order/clocks.js'
 import { checkStreamOf, type Stream } from '../../order/stream.js'
 import { GrowableRange } from '../backing/growable-range.js'
 import { virtualMemoryObstacle } from '../backing/virtual-memory.js'
 import { askForLess, figuresOf } from '../out-of-memory.js'
-import { asUnsupported } from '../unsupported.js'
 import {
   asGone,
   checkShare,

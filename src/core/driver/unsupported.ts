@@ -1,5 +1,5 @@
 import { CudaError, PoolError } from '../base/errors.js'
-import { RESULT } from '../driver/constants.js'
+import { RESULT } from './constants.js'
 
 const CODES: readonly number[] = [RESULT.CUDA_ERROR_NOT_SUPPORTED, RESULT.CUDA_ERROR_NOT_PERMITTED]
 
