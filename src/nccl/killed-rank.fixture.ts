@@ -85,7 +85,10 @@ async function runWorld(workers: readonly ChildProcess[], kill: boolean): Promis
   return await Promise.all(answers)
 }
 
-/** Answers of the ranks beside a killed one, and of those that are left. `gpus` are the devices, in turns; none: simulated. */
+/**
+ * The answers of the ranks beside a killed one, and then of the smaller world. They are on so many GPUs in turns; with 0
+ * on simulated devices.
+ */
 export async function withKilledRank(count: number, gpus: number): Promise<[beside: Found[], left: Found[]]> {
   const workers = Array.from({ length: count }, (_, rank) => {
     const place = gpus === 0 ? 'simulated' : `${rank % gpus}`

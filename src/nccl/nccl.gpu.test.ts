@@ -1,5 +1,5 @@
-// NCCL over libnccl: its contract over two GPUs, each a rank of this process, and ranks in processes of their own, which
-// may share a GPU. Fails without a GPU; is skipped without libnccl, and the contract with one GPU.
+// NCCL over libnccl: its contract over two GPUs, each a rank of this process, and ranks in processes of their own,
+// which may share a GPU. Fails without a GPU; is skipped without libnccl, and the contract with one GPU.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
