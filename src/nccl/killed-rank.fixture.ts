@@ -86,8 +86,8 @@ async function runWorld(workers: readonly ChildProcess[], kill: boolean): Promis
 }
 
 /**
- * The answers of the ranks beside a killed one, and then of the smaller world. They are on so many GPUs in turns; with 0
- * on simulated devices.
+ * The answers of the ranks beside a killed one, and then of the smaller world. The ranks take so many GPUs in turns,
+ * and with 0 simulated devices.
  */
 export async function withKilledRank(count: number, gpus: number): Promise<[beside: Found[], left: Found[]]> {
   const workers = Array.from({ length: count }, (_, rank) => {

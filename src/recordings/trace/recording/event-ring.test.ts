@@ -10,7 +10,7 @@ import { TraceBuilder } from '../trace-builder.js'
 import { EventRing } from './event-ring.js'
 
 const ORIGIN = { file: 'test', recorder: 'cuda-mempool' } as const
-const SEEDS = 60
+const SEEDS = 24
 
 interface Live {
   readonly address: number
