@@ -62,10 +62,7 @@ export function planCollective(
   for (const use of uses) checkMemory(call, use, defaultStream.context)
   const { type, bytes } = typeOf(call, options.type ?? typeOfUses(call, uses))
   const count = countOf(call, uses, bytes, options.count)
-  const addresses = uses.map(({ argument, memory, shares }) =>
-    memory.rangeOf(call, 0, shares * count * bytes, `${argument}: byteOffset`),
-  )
-  for (const [i, address] of addresses.entries()) checkAligned(call, uses[i], address, bytes)
+  const addresses = uses.map(use => addressOf(call, use, count, bytes))
   if (uses.length === 2) checkApart(call, uses, addresses, count * bytes, inPlace)
   const memories = uses.map(({ memory }) => memory)
   const { stream = launchStream(defaultStream, memories, call) } = options
@@ -113,28 +110,44 @@ function typeOfUses(call: string, uses: readonly MemoryUse[]): NcclType {
 
 /** The elements that one share has. Without `given` both uses must agree. */
 function countOf(call: string, uses: readonly MemoryUse[], bytes: number, given: number | undefined): number {
-  const counts = uses.map(({ memory, shares }) => memory.byteLength / bytes / shares)
-  const most = Math.floor(Math.min(...counts))
+  let most = Infinity
+  let areEqual = true
+  for (const { memory, shares } of uses) {
+    const count = memory.byteLength / bytes / shares
+    areEqual &&= most === Infinity || count === most
+    most = Math.min(most, count)
+  }
+  if (given === undefined && areEqual && Number.isInteger(most) && most > 0) return most
+  if (given !== undefined && Number.isInteger(given) && given > 0 && given <= most) return given
+  throw wrongCount(call, uses, bytes, given, Math.floor(most))
+}
+
+function wrongCount(
+  call: string,
+  uses: readonly MemoryUse[],
+  bytes: number,
+  given: number | undefined,
+  most: number,
+): OutOfRangeError {
   if (given !== undefined) {
-    if (Number.isInteger(given) && given > 0 && given <= most) return given
     const sizes = uses.map(({ argument, memory }) => `${argument} has ${memory.byteLength} bytes`).join(', ')
-    throw new OutOfRangeError(
+    return new OutOfRangeError(
       `${call}: count must be a whole number from 1 to ${most}, not ${describe(given)}: ${sizes}`,
     )
   }
-  if (counts.every(count => count === most) && most > 0) return most
   const wanted = uses.map(({ argument, memory, shares }) => {
     const elements = memory.byteLength / bytes
     return `${argument} has ${Number.isInteger(elements) ? elements : elements.toFixed(2)} elements${shares === 1 ? '' : ` for ${shares} ranks`}`
   })
-  throw new OutOfRangeError(
+  return new OutOfRangeError(
     `${call}: ${wanted.join(', ')}, which do not match; pass count, or memory of matching sizes`,
   )
 }
 
-/** Refuses memory that begins within an element: it is an illegal address for NCCL's kernels. */
-function checkAligned(call: string, { argument }: MemoryUse, address: number, bytes: number): void {
-  if (address % bytes === 0) return
+/** The address of memory with `shares` times the elements. Refuses memory that begins within one: NCCL cannot reach it. */
+function addressOf(call: string, { argument, memory, shares }: MemoryUse, count: number, bytes: number): number {
+  const address = memory.rangeOf(call, 0, shares * count * bytes, argument)
+  if (address % bytes === 0) return address
   throw new OutOfRangeError(
     `${call}: ${argument} begins ${address % bytes} bytes behind a multiple of ${bytes}, the bytes of an element; ` +
       'begin at a multiple',

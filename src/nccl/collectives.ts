@@ -37,7 +37,7 @@ export abstract class Collectives {
 
   /** Combines `send` of all ranks, element by element; each rank gets the result in `receive`, which may be `send`. */
   allReduce(send: CollectiveMemory, receive: CollectiveMemory, options: ReduceOptions = {}): void {
-    checkCollectiveNames('allReduce', options, 'op')
+    checkCollectiveNames('allReduce', options)
     const op = opOf('allReduce', options.op)
     const plan = this.plan('allReduce', [sent(send), received(receive)], options, { first: 0, second: 0 })
     const { addresses, count, type } = plan
@@ -48,7 +48,7 @@ export abstract class Collectives {
 
   /** As `allReduce`, but only the rank `root` gets the result. `receive` of the others stays as it is. */
   reduce(send: CollectiveMemory, receive: CollectiveMemory, options: ReduceToOptions): void {
-    checkCollectiveNames('reduce', options, 'op', 'root')
+    checkCollectiveNames('reduce', options)
     const { root } = options
     checkRank('reduce', 'root', root, this.ranks)
     const op = opOf('reduce', options.op)
@@ -64,7 +64,7 @@ export abstract class Collectives {
    * `send` has as many elements as all `receive` together. `receive` may be this rank's part of `send`.
    */
   reduceScatter(send: CollectiveMemory, receive: CollectiveMemory, options: ReduceOptions = {}): void {
-    checkCollectiveNames('reduceScatter', options, 'op')
+    checkCollectiveNames('reduceScatter', options)
     const op = opOf('reduceScatter', options.op)
     const uses = [sent(send, this.ranks), received(receive)]
     const plan = this.plan('reduceScatter', uses, options, { first: this.rank, second: 0 })
@@ -90,7 +90,7 @@ export abstract class Collectives {
 
   /** Gives all ranks the elements of `memory` of the rank `root`. */
   broadcast(memory: CollectiveMemory, options: RootOptions): void {
-    checkCollectiveNames('broadcast', options, 'root')
+    checkCollectiveNames('broadcast', options)
     const { root } = options
     checkRank('broadcast', 'root', root, this.ranks)
     const plan = this.plan('broadcast', [received(memory)], options, null)
@@ -120,7 +120,7 @@ export abstract class Collectives {
    * have begun it, without a limit.
    */
   send(memory: CollectiveMemory, options: SendOptions): void {
-    checkCollectiveNames('send', options, 'to')
+    checkCollectiveNames('send', options)
     const { to } = options
     checkRank('send', 'to', to, this.ranks)
     const plan = this.plan('send', [sent(memory)], options, null)
@@ -131,7 +131,7 @@ export abstract class Collectives {
 
   /** Receives elements that the rank `from` sends. The first message between two ranks blocks, as with `send`. */
   receive(memory: CollectiveMemory, options: ReceiveOptions): void {
-    checkCollectiveNames('receive', options, 'from')
+    checkCollectiveNames('receive', options)
     const { from } = options
     checkRank('receive', 'from', from, this.ranks)
     const plan = this.plan('receive', [received(memory)], options, null)

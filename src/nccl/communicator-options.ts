@@ -3,7 +3,7 @@
 import { OutOfRangeError, WrongTypeError } from '../core/base/argument-errors.js'
 import { type ByteSize, bytesOf } from '../core/base/byte-size.js'
 import { describe } from '../core/base/bytes.js'
-import { checkOptionNames } from '../core/base/option-names.js'
+import { checkOptionNames, isPlain } from '../core/base/option-names.js'
 import { isUint8Array } from '../core/base/typed-arrays.js'
 import type { Stream } from '../core/order/stream.js'
 import { signalOf, type WaitOptions } from '../core/order/wait-options.js'
@@ -136,11 +136,25 @@ export function checkRank(call: string, argument: string, rank: unknown, ranks: 
   )
 }
 
-const COLLECTIVE_NAMES = ['stream', 'type', 'count'] as const
+const OF_ALL = ['stream', 'type', 'count']
+/** The options of the calls, by call. */
+const COLLECTIVE_NAMES = {
+  allReduce: ['op', ...OF_ALL],
+  reduce: ['op', 'root', ...OF_ALL],
+  reduceScatter: ['op', ...OF_ALL],
+  allGather: OF_ALL,
+  broadcast: ['root', ...OF_ALL],
+  allToAll: OF_ALL,
+  send: ['to', ...OF_ALL],
+  receive: ['from', ...OF_ALL],
+} as const satisfies Readonly<Record<string, readonly string[]>>
 
-/** Throws TypeError for options that the call does not have. */
-export function checkCollectiveNames(call: string, options: CollectiveOptions, ...names: readonly string[]): void {
-  checkOptionNames(call, options, [...names, ...COLLECTIVE_NAMES])
+/** Throws TypeError for options that the call does not have. Each collective calls it, so it looks before it lists. */
+export function checkCollectiveNames(call: keyof typeof COLLECTIVE_NAMES, options: CollectiveOptions): void {
+  const names: readonly string[] = COLLECTIVE_NAMES[call]
+  let areKnown = isPlain(options)
+  for (const name in options) areKnown &&= names.includes(name)
+  if (!areKnown) checkOptionNames(call, options, names)
 }
 
 /** NCCL's number of a reduction. */

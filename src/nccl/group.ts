@@ -44,7 +44,7 @@ export function runGroup(work: () => void): void {
   open = calls
   try {
     const result: unknown = work()
-    if (isUnwantedPromise(result)) {
+    if (result !== undefined && isUnwantedPromise(result)) {
       throw new WrongTypeError(
         'group: work must not be async, since all its calls begin together; await before the group',
       )
@@ -64,30 +64,31 @@ function begin(calls: readonly GroupedCall[]): void {
   for (const each of calls) checkStill(each, first)
   const { nccl, context } = first.rank
   context.activate()
-  const submits = calls.map(
-    ({ call, plan, work }) =>
-      () =>
-        plan.stream.submit(call, work),
-  )
-  const { results, ended } = inOneGroup(nccl, submits)
-  for (const [i, { rank, call }] of calls.entries()) if (isRefusal(results[i])) throw rank.refused(call, results[i])
+  const { results, ended } = inOneGroup(nccl, calls, submitNow)
+  for (let i = 0; i < calls.length; i++) {
+    if (isRefusal(results[i])) throw calls[i].rank.refused(calls[i].call, results[i])
+  }
   if (ended === NCCL_RESULT.ncclSuccess) return
   const last = new Map(calls.map(each => [each.rank, each]))
   for (const { rank, call, timeoutMs } of last.values()) rank.settleNow(call, rank.ask(), timeoutMs)
   if (ended !== NCCL_RESULT.ncclInProgress) check(first, ended)
 }
 
+function submitNow({ call, plan, work }: GroupedCall): number {
+  return plan.stream.submit(call, work)
+}
+
 /**
- * Makes calls of NCCL in one group. The result has an ncclResult_t of each, and that of the group. The group ends also
- * if one throws: an open one would take in all later calls of the thread.
+ * Makes a call of NCCL for each item, in one group. The result has an ncclResult_t of each, and that of the group. The
+ * group ends also if one throws: an open one would take in all later calls of the thread.
  */
-export function inOneGroup(nccl: Nccl, works: readonly (() => number)[]): { results: number[]; ended: number } {
+export function inOneGroup<T>(nccl: Nccl, items: readonly T[], call: (item: T) => number) {
   const started = nccl.ncclGroupStart()
-  if (isRefusal(started)) return { results: works.map(() => started), ended: started }
+  if (isRefusal(started)) return { results: items.map(() => started), ended: started }
   let ended: number
   const results: number[] = []
   try {
-    for (const work of works) results.push(work())
+    for (const item of items) results.push(call(item))
   } finally {
     ended = nccl.ncclGroupEnd()
   }
@@ -118,6 +119,7 @@ function check({ rank, call }: GroupedCall, result: number): void {
 
 /** Launches of graphs that belong to several devices of one thread wait for each other, and the thread with them. */
 function checkCaptures(calls: readonly GroupedCall[]): void {
+  if (!calls.some(({ plan }) => plan.stream.capture !== null)) return
   const captured = new Set(calls.filter(({ plan }) => plan.stream.capture !== null).map(({ rank }) => rank.context))
   if (captured.size < 2) return
   throw new PoolError(

@@ -54,8 +54,7 @@ export async function joinTogether(call: string, devices: readonly Device[], wai
     (device, rank) => new JoinedRank(openNccl(call, device), device.context, worldOf(id), rank, devices.length),
   )
   const [{ nccl }] = ranks
-  const joins = ranks.map(joined => () => begin(joined, id))
-  const { results, ended } = abortingIfThrown(ranks, () => inOneGroup(nccl, joins))
+  const { results, ended } = abortingIfThrown(ranks, () => inOneGroup(nccl, ranks, joined => begin(joined, id)))
   const arrivals = ranks.map(async (joined, rank) => {
     const result = [results[rank], ended].find(each => each !== NCCL_RESULT.ncclSuccess) ?? joined.ask()
     return await arrive(call, devices[rank], joined, result, wait)

@@ -36,12 +36,9 @@ class Party {
 
   private begin({ nccl }: JoinedRank): void {
     this.hasBegun = true
-    const works = [...this.calls].map(
-      ([rank, work]) =>
-        () =>
-          relaxed(rank.context.activate(), work),
+    const { results, ended } = inOneGroup(nccl, [...this.calls], ([rank, work]) =>
+      relaxed(rank.context.activate(), work),
     )
-    const { results, ended } = inOneGroup(nccl, works)
     const refused = [...results, ended].find(isRefusal)
     if (refused === undefined) return
     for (const rank of this.calls.keys()) this.refusals.set(rank, rank.refused(this.call, refused))
