@@ -144,7 +144,7 @@ function wrongCount(
   )
 }
 
-/** The address of memory with `shares` times the elements. Refuses memory that begins within one: NCCL cannot reach it. */
+/** The address of memory for `shares` times the elements. NCCL cannot use memory that begins within one. */
 function addressOf(call: string, { argument, memory, shares }: MemoryUse, count: number, bytes: number): number {
   const address = memory.rangeOf(call, 0, shares * count * bytes, argument)
   if (address % bytes === 0) return address
