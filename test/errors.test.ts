@@ -196,8 +196,7 @@ const CASES: Readonly<Record<ErrorCode, Case>> = {
   },
   ERR_COMMUNICATOR: {
     name: 'CommunicatorError',
-    message:
-      /^Communicator\.join has timed out; the other ranks of 2 have not made this call within 1 ms/,
+    message: /^Communicator\.join has timed out; the other ranks of 2 have not made this call within 1 ms/,
     fails: device => Communicator.join(device, { id: uniqueId(device), rank: 0, ranks: 2, timeoutMs: 1 }),
   },
   ERR_INVALID_ARG_TYPE: {
