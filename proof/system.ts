@@ -359,7 +359,7 @@ export class System<Point> {
         if (!(memory instanceof CachingPool)) return { errors, isSure: false }
         if (memory.central.backing.kind !== 'virtual') return { errors: [/cannot be mapped again/], isSure: true }
         return this.observers.has(memory)
-          ? { errors: [/an observer has segments/], isSure: true }
+          ? { errors: [/the segments are registered/], isSure: true }
           : { errors, isSure: false }
       },
     }

@@ -118,6 +118,22 @@ describe('a symmetric arena', () => {
     assert.equal(world.driver.usedBytes(0), 0)
   })
 
+  it('leaves no rejection unheard when the group of a comparison is refused', async t => {
+    using world = await TestWorld.join()
+    const arenas = await arenasOf(world, true)
+    const unheard = t.mock.fn()
+    process.on('unhandledRejection', unheard)
+    const group = () =>
+      Communicator.group(() => {
+        for (const arena of arenas) arena.compareOffsets()
+        world.nccl.failCall({ call: 'ncclAllGather', result: 4 })
+      })
+    assert.throws(group, { code: 'ERR_COMMUNICATOR' })
+    for (let turn = 0; turn < 100; turn++) await setImmediate()
+    process.off('unhandledRejection', unheard)
+    assert.equal(unheard.mock.callCount(), 0)
+  })
+
   it('is refused where a rank does not come, or NCCL refuses, and leaves no memory', async () => {
     using world = await TestWorld.join({ timeoutMs: 30 })
     await assert.rejects(world.comms[0].createSymmetricArena({ bytes: MiB }), {
