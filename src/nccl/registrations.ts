@@ -99,7 +99,8 @@ export class Registration implements Follower {
     rank.whileWell(() => {
       rank.context.activate()
       rank.settleNow('deregister', rank.ask(), timeoutMs)
-      rank.settleNow('deregister', rank.nccl.ncclCommDeregister(rank.handle, handle), timeoutMs)
+      // NCCL has forgotten the handle now. A failure that comes to light later is the next call's.
+      rank.check('deregister', rank.nccl.ncclCommDeregister(rank.handle, handle))
     })
   }
 }
@@ -124,9 +125,18 @@ class PoolObserver implements SegmentObserver {
     this.segments.set(segment.ptr, segment)
   }
 
-  leaving({ ptr }: PoolSegment): void {
-    for (const follower of this.followers) follower.remove(ptr)
-    this.segments.delete(ptr)
+  leaving(segment: PoolSegment): void {
+    const done: Follower[] = []
+    try {
+      for (const follower of this.followers) {
+        follower.remove(segment.ptr)
+        done.push(follower)
+      }
+    } catch (error) {
+      for (const follower of done) follower.add(segment) // the segment stays
+      throw error
+    }
+    this.segments.delete(segment.ptr)
   }
 
   /** Tells another follower of all segments, or of none. */

@@ -76,8 +76,7 @@ export class SymmetricArena extends ArenaPool {
     }
     const leaving = () => {
       joined.whileWell(() => {
-        const closed = nccl.ncclCommWindowDeregister(joined.handle, window.value)
-        joined.settleNow('close', closed, timeoutMs)
+        joined.check('close', nccl.ncclCommWindowDeregister(joined.handle, window.value))
       })
     }
     arena.observeSegments({ ready: () => {}, leaving })
