@@ -52,16 +52,16 @@ async function beRank(choice: 'simulated' | number): Promise<void> {
     await comm.finished()
     const sums = await holds(numbers, (ranks * (ranks + 1)) / 2)
     pool.zeros(Float32Array, 16 * MiB).free() // a segment that comes while the pool is registered
-    await comm.barrier()
-    if (isKilled) process.kill(process.pid, 'SIGKILL')
-    const error = await lastCollective(comm, numbers)
+    const error = await lastCollective(comm, numbers, isKilled)
     process.send!({ sums, kept: await holds(kept, 7), error })
   }
 }
 
-/** Another collective; the error of NCCL, if a rank is gone. */
-async function lastCollective(comm: Communicator, numbers: DeviceArray): Promise<string | null> {
+/** Another collective, before which a rank is killed; the error of NCCL. A rank may still be at the barrier then. */
+async function lastCollective(comm: Communicator, numbers: DeviceArray, isKilled: boolean): Promise<string | null> {
   try {
+    await comm.barrier()
+    if (isKilled) process.kill(process.pid, 'SIGKILL')
     comm.allReduce(numbers, numbers)
     await comm.finished()
     return null
