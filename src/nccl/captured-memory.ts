@@ -10,7 +10,7 @@ import type { CollectiveMemory } from './communicator-options.js'
 import { type Follower, follow, type ObservablePool } from './registrations.js'
 
 /** Keeping a pool awake needs no knowledge of its segments. */
-const NOBODY: Follower = { add: () => {}, remove: () => {}, clear: () => {} }
+const KEEPS_AWAKE: Follower = { add: () => {}, remove: () => {}, clear: () => {} }
 
 const awake = new WeakMap<Capture, Set<ObservablePool>>()
 
@@ -22,7 +22,7 @@ export function keepAwake(memory: CollectiveMemory, capture: Capture): void {
   const known = awake.get(capture) ?? new Set()
   awake.set(capture, known)
   if (known.has(sleeper)) return
-  const stop = follow(sleeper, { ...NOBODY })
+  const stop = follow(sleeper, { ...KEEPS_AWAKE })
   known.add(sleeper)
   capture.holdings.add({ lost: false, asleep: false, release: stop })
 }
