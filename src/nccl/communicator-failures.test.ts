@@ -74,7 +74,7 @@ describe('failures of communicators', () => {
     const texts: NcclCall[] = ['ncclGetErrorString', 'ncclGetLastError']
     for (const [call, count] of counts) {
       if (texts.includes(call)) continue
-      for (let nth = 1; nth <= Math.min(count, 12); nth++) {
+      for (let nth = 1; nth <= count; nth++) {
         const failed = await fails(world => world.nccl.failCall({ call, nth, result: nth % 2 === 0 ? 3 : 6 }))
         assert.ok(failed || call === 'ncclCommGetAsyncError', `${call}, the ${nth}. of ${count}`)
       }
@@ -90,10 +90,10 @@ describe('failures of communicators', () => {
       return count() - before
     })()
     let failed = 0
-    for (let nth = 1; nth <= calls; nth += 3) {
+    for (let nth = 1; nth <= calls; nth++) {
       if (await fails(world => world.driver.failCall({ call: '*', nth, code: nth % 2 === 0 ? 1 : 2 }))) failed++
     }
-    assert.ok(failed > calls / 6, `${failed} of ${calls / 3} programs had a failure`)
+    assert.ok(failed > calls / 2, `${failed} of ${calls} programs had a failure`)
   })
 })
 
