@@ -43,7 +43,7 @@ export class NativeNccl implements Nccl {
   /** Opens libnccl; throws NoLibraryError if it is missing or too old. */
   static open(): NativeNccl {
     const library = openNcclLibrary()
-    connectAtJoin()
+    prepareJoins()
     return new NativeNccl(library)
   }
 
@@ -118,9 +118,11 @@ export class NativeNccl implements Nccl {
 
 /**
  * Lets the join connect the ranks for all collectives, as NCCL did before 2.22, unless the program says otherwise. By
- * default NCCL connects them in the first collective, and blocks Node until the other ranks make it, too.
+ * default NCCL connects them in the first collective, and blocks Node until the other ranks make it, too. The join says
+ * which communicators block (native-join.ts), and NCCL_COMM_BLOCKING would overrule it.
  */
-function connectAtJoin(): void {
-  const setenv = loadKoffi().load('libc.so.6').func('int setenv(const char *name, const char *value, int overwrite)')
-  setenv('NCCL_RUNTIME_CONNECT', '0', 0)
+function prepareJoins(): void {
+  const libc = loadKoffi().load('libc.so.6')
+  libc.func('int setenv(const char *name, const char *value, int overwrite)')('NCCL_RUNTIME_CONNECT', '0', 0)
+  libc.func('int unsetenv(const char *name)')('NCCL_COMM_BLOCKING')
 }
