@@ -152,7 +152,7 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
     checkRegistrable('register', pool, this.device.context)
     if (this.registrations.has(pool)) throw new PoolError('register: the pool is registered here already')
     const { captures } = this.part.clocks
-    const registration = new Registration(this.joined, () => captures.size > 0, this.timeoutMs)
+    const registration = new Registration(this.joined, () => captures.size > 0)
     const stop = relaxed(this.device.context.activate(), () => follow(pool, registration))
     this.registrations.set(pool, { registration, stop })
     return registration.handles.size
@@ -369,12 +369,11 @@ export class Communicator extends Collectives implements Disposable, AsyncDispos
     }
     for (const { registration } of this.registrations.values()) registration.catchUp()
     if (isGrouping()) {
-      addToGroup({ call, rank: this.joined, timeoutMs: this.timeoutMs, plan, work: counted })
+      addToGroup({ call, rank: this.joined, plan, work: counted })
       return
     }
     this.device.context.activate()
-    const result = stream.submit(call, counted)
-    if (result !== NCCL_RESULT.ncclSuccess) this.joined.settleNow(call, result, this.timeoutMs)
+    this.joined.check(call, stream.submit(call, counted))
   }
 
   /** Waits for the work of collectives, as long as NCCL knows of no failure. */

@@ -15,7 +15,6 @@ import type { Nccl } from './nccl.js'
 interface GroupedCall {
   readonly call: string
   readonly rank: JoinedRank
-  readonly timeoutMs: number
   readonly plan: Plan
   readonly work: (stream: number) => number
 }
@@ -69,9 +68,8 @@ function begin(calls: readonly GroupedCall[]): void {
     if (isRefusal(results[i])) throw calls[i].rank.refused(calls[i].call, results[i])
   }
   if (ended === NCCL_RESULT.ncclSuccess) return
-  const last = new Map(calls.map(each => [each.rank, each]))
-  for (const { rank, call, timeoutMs } of last.values()) rank.settleNow(call, rank.ask(), timeoutMs)
-  if (ended !== NCCL_RESULT.ncclInProgress) check(first, ended)
+  for (const { rank, call } of calls) rank.stateFor(call)
+  throw errorOf(nccl, first.rank.handle, first.call, ended, 'the group has not begun; abort its communicators')
 }
 
 function submitNow({ call, plan, work }: GroupedCall): number {
@@ -109,12 +107,6 @@ function checkStill({ call, rank, plan }: GroupedCall, first: GroupedCall): void
     'group: the devices are of two drivers, whose ranks cannot meet; use a group for each driver',
     'ERR_OTHER_DEVICE',
   )
-}
-
-function check({ rank, call }: GroupedCall, result: number): void {
-  if (result !== NCCL_RESULT.ncclSuccess) {
-    throw errorOf(rank.nccl, rank.handle, call, result, 'the group has not begun; abort its communicators')
-  }
 }
 
 /** Launches of graphs that belong to several devices of one thread wait for each other, and the thread with them. */

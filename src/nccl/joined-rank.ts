@@ -9,8 +9,6 @@ import { Cell, type Nccl } from './nccl.js'
 
 /** The most milliseconds between two looks at the state of a call. */
 export const MOST_POLL_MS = 10
-/** While the host blocks: NCCL's threads need the time. */
-const BLOCKED_POLL_MS = 0.05
 
 const NAMES = Object.fromEntries(Object.entries(NCCL_RESULT).map(([name, result]) => [result, name]))
 const ABORT = 'abort() is all that this communicator can do now; then join again, without a rank that is gone'
@@ -32,7 +30,6 @@ export class JoinedRank {
   /** after an abort or a close NCCL has forgotten the rank, and what it has registered */
   isOver = false
   private readonly state = new Cell()
-  private readonly sleeper = new Int32Array(new SharedArrayBuffer(4))
 
   constructor(
     readonly nccl: Nccl,
@@ -119,16 +116,6 @@ export class JoinedRank {
       return false
     }
     await untilDone(isSettled, { signal, mostMs: MOST_POLL_MS })
-  }
-
-  /** As `settle`, but blocks. */
-  settleNow(call: string, result: number, timeoutMs: number): void {
-    this.check(call, result)
-    const end = performance.now() + timeoutMs
-    while (this.isBusy(call)) {
-      if (performance.now() > end) throw this.timedOut(call, timeoutMs)
-      Atomics.wait(this.sleeper, 0, 0, BLOCKED_POLL_MS)
-    }
   }
 
   /** Whether a call is in progress. Throws CommunicatorError if it has failed. */

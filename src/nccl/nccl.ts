@@ -1,9 +1,9 @@
 // The contract of NCCL: its functions under their own names, without policy. A communicator calls NCCL through it.
 // native-nccl.ts implements it over libnccl, and simulated/ without a GPU; both pass nccl.suite.ts.
 //
-// Communicators are made non-blocking: a call that NCCL completes later returns ncclInProgress, and
-// ncclCommGetAsyncError tells when it has. Device pointers, handles and sizes are JS numbers, exact below 2^53.
-// Calls act on the current CUDA context of the thread.
+// A join returns ncclInProgress, and ncclCommGetAsyncError tells when all ranks have come. So may calls that all ranks
+// make together, such as that of a window. Collectives and messages are submitted when their call returns. Device
+// pointers, handles and sizes are JS numbers, exact below 2^53. Calls act on the current CUDA context of the thread.
 
 /** A pointer or number of 64 bits that NCCL writes, perhaps after its call has returned. The address stays. */
 export class Cell {

@@ -82,7 +82,6 @@ export class RandomProgram extends RandomRanks {
   }
 
   async run(steps: number): Promise<void> {
-    using _world = this.world
     const choices = Object.entries(STEP_WEIGHTS).flatMap(([step, weight]) => Array<Step>(weight).fill(step as Step))
     await this.join()
     for (let count = 0; count < steps; count++) {
@@ -92,6 +91,7 @@ export class RandomProgram extends RandomRanks {
       this.check(`step ${count}, ${step}`)
     }
     await this.end()
+    this.world[Symbol.dispose]() // not after a failure, which an error of the end would hide
   }
 
   /** Runs a step, which a refused call may end. */
@@ -272,6 +272,7 @@ export class RandomProgram extends RandomRanks {
       })
       if (this.random.below(2) === 0) this.allocate()
       this.graphs.push({ graph: stream.endCapture(), calls })
+      for (const call of calls) for (const family of call.uses) family.graphs++
     } catch (error) {
       this.clearFaults()
       if (stream.capture !== null) stream.abortCapture()
@@ -279,7 +280,6 @@ export class RandomProgram extends RandomRanks {
     } finally {
       stream.close()
     }
-    for (const call of calls) for (const family of call.uses) family.graphs++
   }
 
   private launch(): void {

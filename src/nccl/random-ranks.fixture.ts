@@ -83,14 +83,30 @@ export abstract class RandomRanks extends RandomMemory {
     const arena = this.anyArena()
     if (arena === null) return
     const length = CELLS + this.random.below(5000)
-    this.make(arena, length, rank => arena[rank].allocateArray(Uint32Array, length, this.anyStream(rank)))
+    try {
+      this.make(arena, length, rank => arena[rank].allocateArray(Uint32Array, length, this.anyStream(rank)))
+    } catch (error) {
+      this.clearFaults()
+      this.closeGraphs()
+      this.reset(arena) // one rank may have allocated, so that offsets differ
+      throw error
+    }
   }
 
   protected resetArena(): void {
     const arena = this.anyArena()
     if (arena === null || this.families.some(({ home, graphs }) => home === arena && graphs > 0)) return
+    this.reset(arena)
+  }
+
+  private reset(arena: readonly SymmetricArena[]): void {
     this.drop(arena)
-    for (const each of arena) each.reset()
+    try {
+      for (const each of arena) each.reset()
+    } finally {
+      this.clearFaults() // after a refusal it can be repeated
+      for (const each of arena) each.reset()
+    }
   }
 
   protected async compareOffsets(): Promise<void> {

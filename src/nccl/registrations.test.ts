@@ -67,15 +67,6 @@ describe('a registered pool', () => {
     assert.deepEqual([world.nccl.registered, world.driver.usedBytes(0)], [0, before])
   })
 
-  it('keeps a segment out that NCCL has registered with an error', async () => {
-    using world = await TestWorld.join()
-    const [pool] = registrable(world)
-    world.comms[0].register(pool)
-    world.nccl.failCall({ call: 'ncclCommGetAsyncError', nth: 3, result: 2 })
-    assert.throws(() => pool.allocate(MiB), { code: 'ERR_COMMUNICATOR', call: 'register' })
-    assert.deepEqual([pool.segments().length, world.nccl.registered], [0, 0])
-  })
-
   it('keeps a segment registered that the driver refuses to unmap', async () => {
     using world = await TestWorld.join()
     const [pool] = registrable(world)

@@ -37,7 +37,6 @@ export class Registration implements Follower {
   constructor(
     private readonly rank: JoinedRank,
     private readonly isCapturing: () => boolean,
-    private readonly timeoutMs: number,
   ) {}
 
   get bytes(): number {
@@ -81,25 +80,17 @@ export class Registration implements Follower {
   }
 
   private register(ptr: number, bytes: number): number {
-    const { rank, timeoutMs } = this
+    const { rank } = this
     rank.context.activate()
-    rank.settleNow('register', rank.ask(), timeoutMs)
     const handle = new Cell()
-    try {
-      rank.settleNow('register', rank.nccl.ncclCommRegister(rank.handle, ptr, bytes, handle), timeoutMs)
-    } catch (error) {
-      if (handle.value !== 0) this.deregister(handle.value) // refused while NCCL completed it
-      throw error
-    }
+    rank.check('register', rank.nccl.ncclCommRegister(rank.handle, ptr, bytes, handle))
     return handle.value
   }
 
   private deregister(handle: number): void {
-    const { rank, timeoutMs } = this
+    const { rank } = this
     rank.whileWell(() => {
       rank.context.activate()
-      rank.settleNow('deregister', rank.ask(), timeoutMs)
-      // NCCL has forgotten the handle now. A failure that comes to light later is the next call's.
       rank.check('deregister', rank.nccl.ncclCommDeregister(rank.handle, handle))
     })
   }

@@ -1,10 +1,13 @@
 // The calls of one rank in a group, or a single call, as work of its streams. The rank first gives its data. It takes
 // the results once all other ranks have given theirs, and then waits until its messages are received. NCCL runs the
 // calls of a group at the same time, so here each group reads all its input before it writes.
+//
+// NCCL runs the groups of a communicator one after another, in the order of the calls and of the launches of graphs, on
+// whichever streams.
 
 import type { Collective, MemoryRange } from './collectives.js'
 import type { SimulatedRank } from './rank.js'
-import type { RankQueue } from './rank-device.js'
+import type { RankQueue, RankStep } from './rank-device.js'
 
 /** A send to a peer, or a receive from one. */
 export interface Message {
@@ -15,22 +18,11 @@ export interface Message {
   readonly range: MemoryRange
 }
 
-/** One run of a batch: the numbers of its parts in the world. A captured batch runs at each launch of its graph. */
-interface Run {
-  /** of the collectives together; -1 without collectives */
-  readonly batch: number
-  readonly sends: readonly { readonly peer: number; readonly number: number }[]
-  readonly receives: readonly { readonly message: Message; readonly number: number }[]
-}
-
 /** Calls of one rank that are submitted together. */
 export class Batch {
-  private readonly collectives: Collective[] = []
-  private readonly messages: Message[] = []
+  readonly collectives: Collective[] = []
+  readonly messages: Message[] = []
   private readonly queues = new Set<RankQueue>()
-  /** runs that have given, and that have taken and wait for their messages */
-  private readonly given: Run[] = []
-  private readonly taken: Run[] = []
 
   constructor(readonly rank: SimulatedRank) {}
 
@@ -56,99 +48,120 @@ export class Batch {
     const [first, ...others] = this.queues
     for (const other of others) device.follow(first, device.submitted(other))
     if (latest !== null) device.follow(first, latest)
-    device.submit(first, () => this.give())
-    device.submitGated(
-      first,
-      this.gate(this.given, run => this.missing(run)),
-      () => this.take(),
-    )
-    if (this.messages.some(({ kind }) => kind === 'send')) {
-      device.submitGated(
-        first,
-        this.gate(this.taken, run => this.unreceived(run)),
-        () => this.taken.shift(),
-      )
-    }
+    device.submitSteps(first, queue => new Run(this, queue).steps)
     this.rank.latest = device.submitted(first)
     for (const other of others) device.follow(other, this.rank.latest)
   }
 
-  /** Opens when no rank is missing for the first of `runs`. */
-  private gate(runs: readonly Run[], missing: (run: Run) => number[]) {
-    return {
-      isOpen: () => this.rank.isAborted || (runs.length > 0 && missing(runs[0]).length === 0),
-      stuck: () => {
-        const reasons = missing(runs[0]).map(rank => this.rank.absence(rank))
-        const mayOpen = reasons.length === 0 || reasons.includes(null) // a rank may have come by now
-        return mayOpen ? null : `${this.rank.name} waits in ${this.text} for ${reasons.join(' and ')}`
-      },
+  get text(): string {
+    return [...this.collectives, ...this.messages].map(({ text }) => text).join(', ')
+  }
+}
+
+/** One run of a batch. A captured batch runs at each launch of its graph. */
+export class Run {
+  private readonly rank: SimulatedRank
+  /** the number of its collectives in the world; -1 without collectives */
+  private number = -1
+  /** the numbers of its messages between the two ranks */
+  private readonly sends: { peer: number; number: number }[] = []
+  private readonly receives: { message: Message; number: number }[] = []
+
+  constructor(
+    private readonly batch: Batch,
+    /** the stream that it runs on */
+    readonly queue: RankQueue,
+  ) {
+    this.rank = batch.rank
+    this.rank.runs.push(this)
+  }
+
+  get steps(): RankStep[] {
+    const { rank } = this
+    const turn = () => `${rank.name} waits in ${this.batch.text} for its earlier calls`
+    return [
+      { gate: this.gate(() => rank.runs[0] === this, turn), effect: this.effect(() => this.give()) },
+      { gate: this.gateOf(() => this.missing), effect: this.effect(() => this.take()) },
+      { gate: this.gateOf(() => this.unreceived), effect: this.effect(() => rank.runs.shift()) },
+    ]
+  }
+
+  /** A gate that an abort opens. */
+  private gate(isOpen: () => boolean, stuck: () => string | null) {
+    return { isOpen: () => this.rank.isAborted || isOpen(), stuck }
+  }
+
+  /** Opens when `missing` names no rank. */
+  private gateOf(missing: () => number[]) {
+    const stuck = () => {
+      const reasons = missing().map(rank => this.rank.absence(rank))
+      const mayOpen = reasons.length === 0 || reasons.includes(null) // a rank may have come by now
+      return mayOpen ? null : `${this.rank.name} waits in ${this.batch.text} for ${reasons.join(' and ')}`
+    }
+    return this.gate(() => missing().length === 0, stuck)
+  }
+
+  /** Work that passes without effect after an abort. */
+  private effect(work: () => void): () => void {
+    return () => {
+      if (!this.rank.isAborted) work()
     }
   }
 
-  private get text(): string {
-    return [...this.collectives, ...this.messages].map(({ text }) => text).join(', ')
-  }
-
-  private missing({ batch, receives }: Run): number[] {
+  /** The ranks that have not given what this one takes. */
+  private get missing(): number[] {
     const { world, ranks, rank } = this.rank
-    const others = batch < 0 ? [] : Array.from({ length: ranks }, (_, other) => other)
-    const silent = others.filter(other => !world.hasContribution(batch, other))
-    const unsent = receives.filter(({ message, number }) => !world.hasMessage(message.peer, rank, number))
+    const others = this.number < 0 ? [] : Array.from({ length: ranks }, (_, other) => other)
+    const silent = others.filter(other => !world.hasContribution(this.number, other))
+    const unsent = this.receives.filter(({ message, number }) => !world.hasMessage(message.peer, rank, number))
     return [...new Set([...silent, ...unsent.map(({ message }) => message.peer)])]
   }
 
-  private unreceived({ sends }: Run): number[] {
+  /** The ranks that have not received a message of this one. */
+  private get unreceived(): number[] {
     const { world, rank } = this.rank
-    return sends.filter(({ peer, number }) => world.hasMessage(rank, peer, number)).map(({ peer }) => peer)
+    return this.sends.filter(({ peer, number }) => world.hasMessage(rank, peer, number)).map(({ peer }) => peer)
   }
 
   private give(): void {
-    const { rank, collectives } = this
-    if (rank.isAborted) return
-    const sends: { peer: number; number: number }[] = []
-    const receives: { message: Message; number: number }[] = []
-    for (const message of this.messages) {
+    const { rank, batch } = this
+    for (const message of batch.messages) {
       const { kind, peer, text, range } = message
-      if (kind === 'receive') receives.push({ message, number: rank.received[peer]++ })
+      if (kind === 'receive') this.receives.push({ message, number: rank.received[peer]++ })
       else {
         const number = rank.sent[peer]++
         rank.world.send(peer, number, { texts: [text], parts: [this.read(text, range)] })
-        sends.push({ peer, number })
+        this.sends.push({ peer, number })
       }
     }
-    let batch = -1
-    if (collectives.length > 0) {
-      batch = rank.batches++
-      const texts = collectives.map(({ text }) => text)
-      rank.world.contribute(batch, { texts, parts: collectives.map(({ text, sends }) => this.read(text, sends)) })
-    }
-    this.given.push({ batch, sends, receives })
+    const { collectives } = batch
+    if (collectives.length === 0) return
+    this.number = rank.batches++
+    const texts = collectives.map(({ text }) => text)
+    rank.world.contribute(this.number, { texts, parts: collectives.map(({ text, sends }) => this.read(text, sends)) })
   }
 
   private take(): void {
-    if (this.rank.isAborted) return
-    const run = this.given.shift()!
-    this.taken.push(run)
-    if (!this.messages.some(({ kind }) => kind === 'send')) this.taken.pop()
-    if (run.batch >= 0) this.takeCollectives(run.batch)
-    for (const { message, number } of run.receives) this.takeMessage(message, number)
+    if (this.number >= 0) this.takeCollectives()
+    for (const { message, number } of this.receives) this.takeMessage(message, number)
   }
 
-  private takeCollectives(batch: number): void {
+  private takeCollectives(): void {
     const { world, name, mistakes, ranks } = this.rank
-    const packets = Array.from({ length: ranks }, (_, other) => world.contribution(batch, other))
-    const own = this.collectives.map(({ text }) => text).join(', ')
+    const { collectives } = this.batch
+    const packets = Array.from({ length: ranks }, (_, other) => world.contribution(this.number, other))
+    const own = collectives.map(({ text }) => text).join(', ')
     for (const [other, { texts }] of packets.entries()) {
       if (texts.join(', ') === own) continue
       mistakes.report(`the ranks run different calls of NCCL: ${name} ${own}, but rank ${other} ${texts.join(', ')}`)
     }
-    const results = this.collectives.map(({ combine, receives }, i) =>
+    const results = collectives.map(({ combine, receives }, i) =>
       receives === null ? null : combine(packets.map(({ parts }) => parts[i])),
     )
-    for (const [i, { text, receives }] of this.collectives.entries()) {
+    for (const [i, { text, receives }] of collectives.entries()) {
       if (receives !== null) this.write(text, receives, results[i]!)
     }
-    world.forget(batch - 1)
+    world.forget(this.number - 1)
   }
 
   private takeMessage({ peer, text, range }: Message, number: number): void {

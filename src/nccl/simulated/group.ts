@@ -13,8 +13,6 @@ export class SimulatedGroup {
   private batches = new Map<SimulatedRank, Batch>()
   /** ranks that a call has made wait for others */
   private waiting = new Set<SimulatedRank>()
-  /** the ranks whose first collective of a kind is in the group */
-  private connecting = new Set<SimulatedRank>()
 
   get isOpen(): boolean {
     return this.depth > 0
@@ -28,17 +26,18 @@ export class SimulatedGroup {
   end(): number {
     if (this.depth === 0) return NCCL_RESULT.ncclInvalidUsage
     if (--this.depth > 0) return NCCL_RESULT.ncclSuccess
-    const { refused, batches, waiting, connecting } = this
+    const { refused, batches, waiting } = this
     this.refused = NCCL_RESULT.ncclSuccess
     this.batches = new Map()
     this.waiting = new Set()
-    this.connecting = new Set()
     if (refused !== NCCL_RESULT.ncclSuccess) {
       for (const rank of batches.keys()) rank.fail(refused, 'a call of its group was refused')
       return refused
     }
-    this.submit([...batches.values()], connecting.size > 0)
-    const isInProgress = [...waiting, ...batches.keys()].some(rank => rank.isInProgress)
+    const live = [...batches.values()].filter(({ rank }) => !rank.isAborted)
+    for (const batch of live) batch.announce()
+    for (const batch of live) batch.submit()
+    const isInProgress = [...waiting].some(rank => rank.isInProgress)
     return isInProgress ? NCCL_RESULT.ncclInProgress : NCCL_RESULT.ncclSuccess
   }
 
@@ -52,26 +51,10 @@ export class SimulatedGroup {
     this.waiting.add(rank)
   }
 
-  /** The calls of `rank` in the group, for one more of a kind such as 'ncclAllReduce'. */
-  batchOf(rank: SimulatedRank, kind: string): Batch {
-    if (!rank.kinds.has(kind)) this.connecting.add(rank)
-    rank.kinds.add(kind)
+  /** The calls of `rank` in the group, for one more. */
+  batchOf(rank: SimulatedRank): Batch {
     const batch = this.batches.get(rank) ?? new Batch(rank)
     this.batches.set(rank, batch)
     return batch
-  }
-
-  /** Submits the work, or lets a thread of NCCL do it, which may connect the ranks first. */
-  private submit(batches: readonly Batch[], isConnecting: boolean): void {
-    const live = () => batches.filter(({ rank }) => !rank.isAborted)
-    for (const batch of live()) batch.announce()
-    let isSubmitted = false
-    const submit = () => {
-      if (isSubmitted) return
-      isSubmitted = true
-      for (const batch of live()) batch.submit()
-    }
-    if (!isConnecting && !batches.some(({ rank }) => rank.hasLaunchThread)) submit()
-    else for (const { rank } of batches) rank.submitLater(submit, isConnecting)
   }
 }

@@ -97,7 +97,7 @@ class Program {
     const { nccl, world } = this.opened
     for (const [number, { comm, stream }] of world.ranks.entries()) {
       const ptr = this.ptrs[number] + 4 * cell
-      assert.equal(nccl.ncclBroadcast(ptr, ptr, 1, U32, root, comm, stream), NCCL_RESULT.ncclInProgress)
+      assert.equal(nccl.ncclBroadcast(ptr, ptr, 1, U32, root, comm, stream), NCCL_RESULT.ncclSuccess)
     }
     await world.settle()
     for (const cells of this.model) cells[cell] = this.model[root][cell]

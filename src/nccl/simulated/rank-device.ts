@@ -6,8 +6,9 @@ import type { SimulatedDriver } from '../../core/driver/simulated/simulated-driv
 
 export type { LibraryDevice as RankDevice, MemoryPart } from '../../core/driver/simulated/library-device.js'
 export type { SimulatedDriver }
-/** A stream of a device, or work that was submitted to it. */
+/** A stream of a device, a step of work for it, or work that was submitted to it. */
 export type RankQueue = NonNullable<ReturnType<LibraryDevice['queue']>>
+export type RankStep = ReturnType<Parameters<LibraryDevice['submitSteps']>[1]>[number]
 export type RankWork = ReturnType<LibraryDevice['submitted']>
 
 /** by driver of this thread: its number */

@@ -5,12 +5,9 @@ import { NCCL_RESULT } from '../constants.js'
 import type { Leaving, Member } from './journal.js'
 import { type Mistakes, NcclRefusal } from './mistake.js'
 import { isRunning } from './processes.js'
-import type { RankDevice, RankWork } from './rank-device.js'
+import type { RankDevice, RankQueue, RankWork } from './rank-device.js'
 import { SimulatedRegistrations } from './registrations.js'
 import { World } from './world.js'
-
-/** From this version on, a thread of NCCL submits all work of a non-blocking communicator. */
-const LAUNCH_THREAD_FROM = 22200
 
 /** A call that NCCL completes after it has returned. */
 interface Pending {
@@ -18,8 +15,6 @@ interface Pending {
   delays: number
   readonly isDone: () => boolean
   readonly finish: () => void
-  /** whether the library itself completes it, in a thread of its own */
-  readonly isBackground: boolean
 }
 
 /** by folder: the ranks that this thread drives */
@@ -28,12 +23,10 @@ const ranksOfThread = new Map<string, Set<SimulatedRank>>()
 /** A communicator. */
 export class SimulatedRank {
   readonly registrations: SimulatedRegistrations
-  /** whether a thread of NCCL submits all work, also after the ranks are connected */
-  readonly hasLaunchThread: boolean
   readonly world: World
-  /** the kinds of collectives so far; NCCL connects the ranks at the first of each kind */
-  readonly kinds = new Set<string>()
-  /** its latest work; NCCL runs the work of a communicator in the order of the calls, on whichever streams */
+  /** what was submitted or launched, and has not run, in this order */
+  readonly runs: { readonly queue: RankQueue }[] = []
+  /** its latest work, which later work of the same capture comes after */
   latest: RankWork | null = null
   /** batches of collectives so far, and messages by peer */
   batches = 0
@@ -59,7 +52,6 @@ export class SimulatedRank {
   ) {
     this.world = new World(folder, rank, ranks)
     this.registrations = new SimulatedRegistrations(device, version, mistakes)
-    this.hasLaunchThread = version >= LAUNCH_THREAD_FROM
     this.sent = Array(ranks).fill(0)
     this.received = Array(ranks).fill(0)
     this.compared = Array(ranks).fill(0)
@@ -129,17 +121,13 @@ export class SimulatedRank {
 
   /** Waits on the host for all submitted work. */
   finishWork(): void {
-    if (this.latest !== null) this.device.finish(this.latest)
+    const last = this.runs.at(-1)
+    if (last !== undefined) this.device.finish(this.device.submitted(last.queue))
   }
 
   /** Completes a call later: once `isDone` holds. */
   await(isDone: () => boolean, finish: () => void): void {
-    this.pending = { delays: 1, isDone, finish, isBackground: false }
-  }
-
-  /** Lets a thread of NCCL submit work. */
-  submitLater(submit: () => void, isConnecting: boolean): void {
-    this.pending = { delays: isConnecting ? 1 : 0, isDone: () => true, finish: submit, isBackground: true }
+    this.pending = { delays: 1, isDone, finish }
   }
 
   /** From now on, the communicator can only be aborted. */
@@ -158,15 +146,6 @@ export class SimulatedRank {
     }
   }
 
-  /** Completes a call that NCCL completes in a thread of its own; returns whether there was one. */
-  hurry(): boolean {
-    const { pending } = this
-    if (!pending?.isBackground) return false
-    this.pending = null
-    pending.finish()
-    return true
-  }
-
   /** Notes a call that all ranks make in this order. Reports a mistake if another rank has made another call. */
   announce(call: string): void {
     this.world.own.append(call)
@@ -181,7 +160,7 @@ export class SimulatedRank {
     this.await(() => {
       this.compareCalls()
       const haveCome = journals.every(({ calls, left }) => calls.length >= count || left === 'destroyed')
-      return haveCome && this.hasFinishedWork
+      return haveCome && this.runs.length === 0
     }, finish)
   }
 
@@ -191,7 +170,7 @@ export class SimulatedRank {
     if (left !== '') return `rank ${rank}, which was ${left}`
     if (member !== null && !isRunning(member)) return `rank ${rank}, whose process has ended`
     const here = [...(ranksOfThread.get(this.world.folder) ?? [])].find(other => other.rank === rank)
-    if (here === undefined || here.hurry()) return null
+    if (here === undefined) return null
     return `rank ${rank}, which this thread drives, too, and which has not called`
   }
 
@@ -208,10 +187,6 @@ export class SimulatedRank {
   private joinThread(): void {
     const here = ranksOfThread.get(this.world.folder) ?? new Set()
     ranksOfThread.set(this.world.folder, here.add(this))
-  }
-
-  private get hasFinishedWork(): boolean {
-    return this.latest === null || this.device.isFinished(this.latest)
   }
 
   private compareCalls(): void {

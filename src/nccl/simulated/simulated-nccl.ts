@@ -1,10 +1,9 @@
 // NCCL without a GPU: the contract of ../nccl.ts over simulated devices. The ranks of a world are in one thread, in
 // several threads or processes; they meet in a folder (world.ts).
 //
-// Where NCCL leaves a choice, the simulation takes the choice that reveals mistakes. A collective is in progress when
-// its call returns, a send waits for its receive, and all ranks wait for each other in every collective. A refusal has
-// NCCL's result. A mistake that would hang, corrupt memory or crash throws NcclMistake, at the call or from the work,
-// which then ends its context.
+// Where NCCL leaves a choice, the simulation takes the choice that reveals mistakes. A send waits for its receive, and
+// all ranks wait for each other in every collective. A refusal has NCCL's result. A mistake that would hang, corrupt
+// memory or crash throws NcclMistake, at the call or from the work, which then ends its context.
 
 import { GiB, MiB } from '../../core/base/bytes.js'
 import { NCCL_RESULT, STAT_TOTAL, SUSPEND_MEMORY, UNIQUE_ID_BYTES, versionText } from '../constants.js'
@@ -239,12 +238,13 @@ export class SimulatedNccl extends NcclSteps implements Nccl {
       window.value = 0
       if (!this.hasWindows) return NCCL_RESULT.ncclSuccess
       const refusal = rank.registrations.windowRefusal(ptr, bytes)
-      if (refusal !== null) rank.submitLater(() => rank.fail(refusal.result, refusal.message), true)
-      else {
-        rank.together(`ncclCommWindowRegister of ${bytes} bytes with flags ${flags}`, () => {
-          window.value = rank.registrations.openWindow(ptr, bytes)
+      if (refusal !== null)
+        return rank.failing(() => {
+          throw refusal
         })
-      }
+      rank.together(`ncclCommWindowRegister of ${bytes} bytes with flags ${flags}`, () => {
+        window.value = rank.registrations.openWindow(ptr, bytes)
+      })
       return this.waits(rank)
     })
   }

@@ -14,7 +14,7 @@ import { stateOf } from '../nccl.fixture.js'
 import { allReduce, openWorld } from './world.fixture.js'
 
 const F32 = NCCL_TYPES.float32.type
-const { ncclSuccess, ncclInProgress, ncclInvalidUsage, ncclRemoteError } = NCCL_RESULT
+const { ncclSuccess, ncclInvalidUsage, ncclRemoteError } = NCCL_RESULT
 
 test('a collective runs in stream order, and only once all ranks have reached it', async () => {
   const { nccl, driver, world, first, second } = await openWorld()
@@ -41,17 +41,6 @@ test('a host wait on one rank runs the work of the others, held operations too',
     second.read(ptrs[1], 'float32', 1)
     await world.close()
   }
-})
-
-test('a host wait lets the thread of NCCL submit what is in progress', async () => {
-  const { nccl, world, first, second } = await openWorld()
-  const ptrs = world.ranks.map(rank => rank.place('float32', [1]))
-  for (const [number, rank] of world.ranks.entries()) assert.equal(allReduce(nccl, rank, ptrs[number]), ncclInProgress)
-  assert.equal(stateOf(nccl, first.comm), ncclInProgress)
-  assert.equal(stateOf(nccl, first.comm), ncclSuccess)
-  assert.deepEqual(first.read(ptrs[0], 'float32', 1), [2])
-  assert.equal(stateOf(nccl, second.comm), ncclSuccess)
-  await world.close()
 })
 
 test('the work of one communicator runs in the order of the calls, on any streams', async () => {
@@ -130,6 +119,33 @@ test('a captured collective runs at each launch of the graph', async () => {
     }
     await world.close()
   }
+})
+
+test('the launch of a graph and other calls of a communicator run in the order that the program makes them', async () => {
+  const { nccl, driver, world } = await openWorld({}, { progress: 'eager' })
+  const ptrs = world.ranks.map(rank => rank.place('float32', [1, 10]))
+  const others = world.ranks.map(rank => rank.enter().driver.cuStreamCreate(CU_STREAM_NON_BLOCKING))
+  for (const rank of world.ranks) driver.cuStreamBeginCapture(rank.enter().stream, CU_STREAM_CAPTURE_MODE_RELAXED)
+  await world.group((rank, number) => allReduce(nccl, rank, ptrs[number]))
+  const tickets = world.ranks.map(({ stream, context }) => {
+    driver.cuCtxSetCurrent(context)
+    const executable = driver.cuGraphInstantiate(driver.cuStreamEndCapture(stream))
+    const ticket = driver.holdOperation(stream)
+    driver.cuGraphLaunch(executable, stream)
+    return ticket
+  })
+  await world.group(({ comm }, number) => {
+    nccl.ncclAllReduce(ptrs[number] + 4, ptrs[number] + 4, 1, F32, NCCL_OPS.sum, comm, others[number])
+  })
+  const areIdle = () => world.ranks.map((rank, number) => rank.enter().driver.cuStreamQuery(others[number]))
+  assert.deepEqual(areIdle(), [false, false])
+  for (const [number, { stream }] of world.ranks.entries()) driver.releaseThrough(stream, tickets[number])
+  assert.deepEqual(areIdle(), [true, true])
+  for (const [number, rank] of world.ranks.entries()) {
+    assert.deepEqual(rank.read(ptrs[number], 'float32', 2), [2, 20])
+    rank.driver.cuStreamDestroy(others[number])
+  }
+  await world.close()
 })
 
 test('collectives of different graphs are compared when they run', async () => {

@@ -10,7 +10,7 @@ import type { DeviceMemory } from './memory/device-memory.js'
 import type { Extent } from './memory/extent.js'
 import { Mapping } from './memory/reservation.js'
 import type { Captures } from './streams/captures.js'
-import type { GateCondition } from './streams/gate.js'
+import type { GatedStep } from './streams/gate.js'
 import type { Scheduler } from './streams/scheduler.js'
 import type { CapturedNode, StreamCapture, StreamQueue } from './streams/stream-queue.js'
 import type { Streams } from './streams/streams.js'
@@ -80,14 +80,12 @@ export class LibraryDevice {
     }
   }
 
-  /** Submits work to a stream of this device. A captured stream records it. */
-  submit(queue: StreamQueue, effect: () => void): void {
-    this.scheduler.submit(queue, effect)
-  }
-
-  /** Submits work that waits for a gate. A captured stream records it, and each launch of the graph waits. */
-  submitGated(queue: StreamQueue, gate: GateCondition, effect: () => void): void {
-    this.scheduler.submitGated(queue, gate, effect)
+  /**
+   * Submits work that waits for gates to a stream of this device. `begin` makes its steps, for a captured stream at
+   * each launch of the graph, with the stream of the launch.
+   */
+  submitSteps(queue: StreamQueue, begin: (queue: StreamQueue) => readonly GatedStep[]): void {
+    this.scheduler.submitSteps(queue, begin)
   }
 
   /** The work that `queue` has now. */

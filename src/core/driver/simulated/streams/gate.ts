@@ -12,6 +12,12 @@ export interface GateCondition {
   stuck(): string | null
 }
 
+/** A part of work, behind its gate. */
+export interface GatedStep {
+  readonly gate: GateCondition
+  readonly effect: () => void
+}
+
 /** A condition, and the entry that waits for it. */
 export class Gate extends StreamQueue {
   constructor(

@@ -48,7 +48,7 @@ function runProgram(seed: number, eager: boolean, isGated = false): number[] {
     for (const [i, each] of pair.entries()) {
       orderByDefault(each)
       const took = operation + (i + 3) / 10
-      scheduler.submitGated(each, gate, effectOf(took, [...before.get(each)!, ...gave]))
+      scheduler.submitSteps(each, () => [{ gate: gate, effect: effectOf(took, [...before.get(each)!, ...gave]) }])
       for (const earlier of [...gave, took]) before.get(each)!.add(earlier)
       submitted.get(each)!.add(took)
     }
@@ -67,7 +67,7 @@ function runProgram(seed: number, eager: boolean, isGated = false): number[] {
       },
     }
     orderByDefault(queue)
-    scheduler.submitGated(queue, gate, effectOf(operation, [...before.get(queue)!]))
+    scheduler.submitSteps(queue, () => [{ gate: gate, effect: effectOf(operation, [...before.get(queue)!]) }])
     before.get(queue)!.add(operation)
     submitted.get(queue)!.add(operation)
   }
@@ -154,7 +154,9 @@ test('work behind a gate runs once a driver call finds it open', () => {
     const { legacy } = new StreamGroup(1, () => 0)
     const ran: string[] = []
     let isOpen = false
-    scheduler.submitGated(legacy, { isOpen: () => isOpen, stuck: () => null }, () => ran.push('gated'))
+    scheduler.submitSteps(legacy, () => [
+      { gate: { isOpen: () => isOpen, stuck: () => null }, effect: () => ran.push('gated') },
+    ])
     scheduler.submit(legacy, () => ran.push('later'))
     for (let i = 0; i < 100; i++) scheduler.progress()
     assert.deepEqual([ran, scheduler.isIdle(legacy)], [[], false])
@@ -169,7 +171,9 @@ test('a wait for a gate that can never open is an error, and changes nothing', (
   const group = new StreamGroup(1, () => 0)
   const [stream, other] = [2, 3].map(id => group.add('non-blocking', id))
   let isOpen = false
-  scheduler.submitGated(stream, { isOpen: () => isOpen, stuck: () => 'nobody comes' }, () => {})
+  scheduler.submitSteps(stream, () => [
+    { gate: { isOpen: () => isOpen, stuck: () => 'nobody comes' }, effect: () => {} },
+  ])
   scheduler.wait(other, stream, stream.submitted)
   for (const each of [stream, other]) {
     assert.throws(() => scheduler.finishStream(each), { name: 'EndlessWait', message: /waits for ever: nobody comes$/ })
@@ -186,7 +190,7 @@ test('a fault opens the gates of its context, and a gate that is not the first e
   let asked = 0
   const gate = { isOpen: () => ++asked < 0, stuck: () => null }
   const ticket = scheduler.hold(stream)
-  scheduler.submitGated(stream, gate, () => assert.fail('the context has ended'))
+  scheduler.submitSteps(stream, () => [{ gate: gate, effect: () => assert.fail('the context has ended') }])
   scheduler.progress()
   assert.equal(asked, 0)
   scheduler.release(stream, ticket)

@@ -14,7 +14,7 @@
 import type { Random } from '../../../base/random.js'
 import { thrownText } from '../../../base/thrown.js'
 import { RESULT } from '../../constants.js'
-import { Gate, type GateCondition } from './gate.js'
+import { Gate, type GateCondition, type GatedStep } from './gate.js'
 import type { CapturedNode, StreamQueue } from './stream-queue.js'
 
 const ASK_AGAIN_MS = 1
@@ -40,19 +40,22 @@ export class Scheduler {
   /** Submits an operation, or a mark without effect; returns its position. A captured stream records it. */
   submit(queue: StreamQueue, effect: (() => void) | null): number {
     if (queue.capture !== null && effect !== null) {
-      queue.record({ effect, after: queue.tails })
+      queue.record({ submit: launched => this.submit(launched, effect), after: queue.tails })
       return queue.submitted
     }
     this.orderByDefaultStream(queue)
     return this.append(queue, effect, null, 0)
   }
 
-  /** Submits an operation that waits for a gate. In a captured graph each launch waits. */
-  submitGated(queue: StreamQueue, gate: GateCondition, effect: () => void): void {
-    if (queue.capture !== null) queue.record({ effect, after: queue.tails, gate })
-    else {
-      this.waitForGate(queue, gate)
-      this.submit(queue, effect)
+  /** Submits steps, which `begin` makes. A captured stream records `begin`, for each launch of the graph. */
+  submitSteps(queue: StreamQueue, begin: (queue: StreamQueue) => readonly GatedStep[]): void {
+    if (queue.capture !== null) {
+      queue.record({ submit: launched => this.submitSteps(launched, begin), after: queue.tails })
+    } else {
+      for (const { gate, effect } of begin(queue)) {
+        this.waitForGate(queue, gate)
+        this.submit(queue, effect)
+      }
     }
   }
 
@@ -63,8 +66,7 @@ export class Scheduler {
       const next = [...left].filter(node => !node.after.some(earlier => left.has(earlier)))
       const node = next[this.random === null ? 0 : this.random.below(next.length)]
       left.delete(node)
-      if (node.gate !== undefined) this.waitForGate(queue, node.gate)
-      this.submit(queue, node.effect)
+      node.submit(queue)
     }
     return this.submit(queue, null)
   }
@@ -92,7 +94,7 @@ export class Scheduler {
   /** Runs some of the ready work, a random amount; called at each driver call. */
   progress(): void {
     const { ready, random } = this
-    if (this.closedGates.size > 0 && this.askGates() && random === null) this.runAll()
+    while (this.closedGates.size > 0 && this.askGates() && random === null) this.runAll()
     while (ready.length > 0 && random !== null && random.below(2) === 1)
       this.runFirst(ready[random.below(ready.length)])
   }
@@ -201,6 +203,7 @@ export class Scheduler {
   private waitForGate(queue: StreamQueue, condition: GateCondition): void {
     this.orderByDefaultStream(queue)
     const gate = new Gate(queue, queue.submitted + 1, condition)
+    if (gate.isOpen) return
     this.closedGates.add(gate)
     this.append(queue, null, gate, 1)
   }

@@ -14,10 +14,9 @@ type StreamKind = 'legacy' | 'blocking' | 'non-blocking'
 
 /** A captured operation, and the nodes that it depends on. */
 export interface CapturedNode {
-  readonly effect: () => void
+  /** makes its work on the stream of a launch */
+  readonly submit: (queue: StreamQueue) => void
   readonly after: readonly CapturedNode[]
-  /** the condition that each launch waits for, of gate.ts */
-  readonly gate?: { isOpen(): boolean; stuck(): string | null }
 }
 
 /** The thread that began a capture; captures only ask whether two are the same. */
