@@ -146,6 +146,40 @@ describe('a communicator', () => {
     assert.deepEqual(await elements(receives), [[2], [2]])
   })
 
+  it('comes after work of a stream that is closed', async () => {
+    using world = await TestWorld.join({ progress: 'eager' })
+    const sends = world.arrays(device => {
+      const stream = device.createStream()
+      const send = device.createPool().zeros(Float32Array, 1, stream)
+      device.context.activate()
+      world.driver.holdOperation(stream.handle)
+      send.fill(3)
+      stream.close()
+      return send
+    })
+    const receives = numbers(world, () => Float32Array.of(0))
+    world.all((comm, rank) => {
+      comm.allReduce(sends[rank], receives[rank], { stream: world.devices[rank].defaultStream })
+    })
+    for (const device of world.devices) device.synchronize()
+    assert.deepEqual(await elements(receives), [[6], [6]])
+  })
+
+  it('is finalized once its work is complete, since NCCL blocks Node until then', async () => {
+    using world = await TestWorld.join()
+    const { nccl, devices, comms } = world
+    const memory = numbers(world, () => Float32Array.of(1))
+    world.all((comm, rank) => comm.allReduce(memory[rank], memory[rank]))
+    const finalize = nccl.ncclCommFinalize.bind(nccl)
+    const idle: boolean[] = []
+    nccl.ncclCommFinalize = comm => {
+      idle.push(devices[comms.findIndex(({ handle }) => handle === comm)].defaultStream.query())
+      return finalize(comm)
+    }
+    await world.close()
+    assert.deepEqual(idle, [true, true])
+  })
+
   it('joins rank by rank, while Node goes on', async () => {
     using world = TestWorld.open()
     const [first, second] = world.devices

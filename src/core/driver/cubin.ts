@@ -1,8 +1,8 @@
 // Reads a cubin before it is loaded: for which GPUs it is, and where the parameters of its kernels lie. A cubin is
 // machine code for one architecture, in an ELF file. It has sizes of parameters, but neither types nor names.
 //
-// What CUDA adds to ELF is described by LLVM's BinaryFormat/ELF.h (EM_CUDA, EF_CUDA_SM, STO_CUDA_ENTRY) and by what
-// `cuobjdump -elf` and `readelf` print: the section `.nv.info.NAME` is a list of attributes of the kernel NAME.
+// LLVM's BinaryFormat/ELF.h has the constants of CUDA (EM_CUDA, EF_CUDA_SM, STO_CUDA_ENTRY). The section
+// `.nv.info.NAME` is a list of attributes of the kernel NAME; its layout was read from `cuobjdump -elf` and `readelf`.
 
 import { FormatError } from '../base/errors.js'
 import { ElfFile, type ElfHeader } from './elf.js'
