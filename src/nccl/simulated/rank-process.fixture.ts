@@ -15,7 +15,8 @@ const F32 = NCCL_TYPES.float32.type
 
 /** A rank on the device of a driver of its own, with memory for four numbers. */
 class OwnRank {
-  private readonly driver = new SimulatedDriver()
+  /** 'eager', since a rank makes no calls while its parent asks others */
+  private readonly driver = new SimulatedDriver({ progress: 'eager' })
   private readonly nccl = openSimulatedNccl(this.driver)
   private readonly rank: RankOfTest
   private readonly cell = new Cell()
