@@ -10,7 +10,7 @@ import { SUMS } from '../src/recordings/report/why/messages.fixture.js'
 import { ENV, ROOT, read } from './documents.fixture.js'
 
 const AGENTS = read('AGENTS.md')
-const MAIN = join(ROOT, 'dist/src/cli/main.js')
+const MAIN = join(ROOT, 'dist/lib/cli/main.js')
 /** The recordings by the names that the commands have for them. */
 const FILES = {
   'run.pickle': 'oom-retry-2gib',

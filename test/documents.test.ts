@@ -135,7 +135,7 @@ describe('programs', () => {
   const folder = mkdtempSync(join(ROOT, 'dist', 'documents-'))
   let keeper: ChildProcess
   before(async () => {
-    const words = [join(ROOT, 'dist/src/cli/main.js'), 'keep']
+    const words = [join(ROOT, 'dist/lib/cli/main.js'), 'keep']
     keeper = spawn(process.execPath, words, { env: ENV, stdio: ['ignore', 'pipe', 'inherit'] })
     await once(keeper.stdout!, 'data')
   })
@@ -238,7 +238,7 @@ describe('command lines', () => {
     assert.ok(ours.length >= 4)
     for (const command of ours) {
       const [, , name, ...rest] = command.split(' ')
-      const help = helps.get(name) ?? node(join(ROOT, 'dist/src/cli/main.js'), name, '--help')
+      const help = helps.get(name) ?? node(join(ROOT, 'dist/lib/cli/main.js'), name, '--help')
       helps.set(name, help)
       for (const argument of rest) {
         if (argument.startsWith('--')) assert.ok(help.includes(argument), command)
@@ -277,7 +277,7 @@ describe('command lines', () => {
 
   test('print the report that the recordings page shows', () => {
     const shown = blocks(read('docs/recordings.md'), 'text')[0].trim().split('\n')
-    const printed = new Set(node('dist/src/cli/main.js', 'replay', 'traces/oom-retry-2gib.pickle.gz').split('\n'))
+    const printed = new Set(node('dist/lib/cli/main.js', 'replay', 'traces/oom-retry-2gib.pickle.gz').split('\n'))
     assert.ok(shown.length > 10)
     assert.deepEqual(
       shown.filter(line => !printed.has(line)),
@@ -334,7 +334,7 @@ describe('tables', () => {
   })
 
   test('name the least driver of each feature, and what is lost without it', () => {
-    const { features } = JSON.parse(node(join(ROOT, 'dist/src/cli/main.js'), 'info', '--json')) as DeviceReport
+    const { features } = JSON.parse(node(join(ROOT, 'dist/lib/cli/main.js'), 'info', '--json')) as DeviceReport
     const expected = features.map(({ name, leastDriver, without }) => [name, `CUDA ${leastDriver}`, without])
     assert.deepEqual(rows('docs/devices.md', 'Least driver'), expected)
   })
@@ -343,7 +343,7 @@ describe('tables', () => {
     const metrics = read('docs/metrics.md')
     for (const policy of POLICIES) assert.ok(metrics.includes(`| \`${policy}\` |`), policy)
     const recording = 'traces/mlp-train-stacks.pickle.gz'
-    const report = JSON.parse(node(join(ROOT, 'dist/src/cli/main.js'), 'replay', recording, '--json'))
+    const report = JSON.parse(node(join(ROOT, 'dist/lib/cli/main.js'), 'replay', recording, '--json'))
     const figures = [...Object.keys(report.trace), ...Object.keys(report.runs[0])]
     for (const figure of figures) {
       assert.ok(['file', 'policy'].includes(figure) || metrics.includes(`\`${figure}\``), figure)

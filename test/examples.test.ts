@@ -106,7 +106,7 @@ describe('recipes', () => {
     const check = ['node_modules/.bin/cuda-mempool', 'info', '--check']
     assert.deepEqual(container.startupProbe.exec.command, check)
     assert.deepEqual(JSON.parse(/^HEALTHCHECK .* CMD (.*)$/m.exec(blocks(text, 'dockerfile')[0])![1]), check)
-    assert.ok(node(join(ROOT, 'dist/src/cli/main.js'), 'info', '--help').includes('--check'))
+    assert.ok(node(join(ROOT, 'dist/lib/cli/main.js'), 'info', '--help').includes('--check'))
   })
 })
 
