@@ -1,0 +1,40 @@
+// Work of which the streams do not know all yet, such as a run of ONNX Runtime in another thread. The host cannot wait
+// for its end: its thread may be waiting for the host. So memory that it uses neither sleeps nor is closed meanwhile.
+
+import { PoolError } from '../../base/errors.js'
+
+/** A pool of any kind; a wrapper names the pools behind it. */
+interface UsedPool {
+  readonly sources?: readonly object[]
+}
+
+/** What runs, by pool. */
+const running = new WeakMap<object, string[]>()
+
+/** Notes that work uses memory of the pool, until `endRunning`. `work` names it in errors, such as `a run of 'bert'`. */
+export function beginRunning(pool: UsedPool, work: string): void {
+  for (const source of sourcesOf(pool)) {
+    const works = running.get(source)
+    if (works === undefined) running.set(source, [work])
+    else works.push(work)
+  }
+}
+
+export function endRunning(pool: UsedPool, work: string): void {
+  for (const source of sourcesOf(pool)) {
+    const works = running.get(source)!
+    works.splice(works.lastIndexOf(work), 1)
+  }
+}
+
+/** Throws PoolError in the name of `call` while such work uses memory of the pool. */
+export function checkNotRunning(call: 'sleep' | 'close', pool: object): void {
+  const work = running.get(pool)?.at(-1)
+  if (work === undefined) return
+  throw new PoolError(`${call}: ${work} uses memory of the pool; await it first`, 'ERR_POOL_IN_USE')
+}
+
+/** The same at the begin and at the end, though a closed pool may have lost its own list. */
+function sourcesOf(pool: UsedPool): readonly object[] {
+  return pool.sources ?? [pool]
+}
