@@ -3,16 +3,11 @@
 
 import { PoolError } from '../../base/errors.js'
 
-/** A pool of any kind; a wrapper names the pools behind it. */
-interface UsedPool {
-  readonly sources?: readonly object[]
-}
-
 /** What runs, by pool. */
 const running = new WeakMap<object, string[]>()
 
 /** Notes that work uses memory of the pool, until `endRunning`. `work` names it in errors, such as `a run of 'bert'`. */
-export function beginRunning(pool: UsedPool, work: string): void {
+export function beginRunning(pool: object, work: string): void {
   for (const source of sourcesOf(pool)) {
     const works = running.get(source)
     if (works === undefined) running.set(source, [work])
@@ -20,7 +15,7 @@ export function beginRunning(pool: UsedPool, work: string): void {
   }
 }
 
-export function endRunning(pool: UsedPool, work: string): void {
+export function endRunning(pool: object, work: string): void {
   for (const source of sourcesOf(pool)) {
     const works = running.get(source)!
     works.splice(works.lastIndexOf(work), 1)
@@ -34,7 +29,7 @@ export function checkNotRunning(call: 'sleep' | 'close', pool: object): void {
   throw new PoolError(`${call}: ${work} uses memory of the pool; await it first`, 'ERR_POOL_IN_USE')
 }
 
-/** The same at the begin and at the end, though a closed pool may have lost its own list. */
-function sourcesOf(pool: UsedPool): readonly object[] {
-  return pool.sources ?? [pool]
+/** The pools behind a wrapper; any other pool is its own. */
+function sourcesOf(pool: object): readonly object[] {
+  return (pool as { readonly sources?: readonly object[] }).sources ?? [pool]
 }

@@ -1,0 +1,100 @@
+// Stand-ins for the library of ONNX Runtime and for its sessions. The library keeps the allocator that was registered
+// last, and a session calls that one by its C functions: `run` in threads of libuv, `runSync` in this one.
+
+import { loadKoffi } from '../core/libraries/koffi.js'
+import { type OnnxRuntimeLibrary, type Pointer, prototype } from './library.js'
+
+const AT = { alloc: 8, free: 16 } as const
+const WEIGHTS_BYTES = 4096
+
+type Call = ((...args: number[]) => unknown) & { async(...args: unknown[]): void }
+
+/** Accepts all calls of a service. */
+export class StandInLibrary {
+  readonly version = '1.29.0'
+  readonly path = '/nowhere'
+  readonly koffi = loadKoffi()
+  /** the allocator for new sessions; 0 if none is registered */
+  registered: Pointer = 0
+
+  check(name: string, _environment: Pointer, argument: Pointer): void {
+    if (name === 'RegisterAllocator') this.registered = argument
+    if (name === 'UnregisterAllocator') this.registered = 0
+  }
+
+  failure(name: string, _environment: Pointer, _info: Pointer, out?: Pointer[]): null {
+    if (name === 'GetSharedAllocator') out![0] = this.registered
+    return null
+  }
+
+  bind(): () => number {
+    return () => 0
+  }
+
+  create(): number {
+    return 1
+  }
+
+  call(): number {
+    return 0
+  }
+
+  asLibrary(): OnnxRuntimeLibrary {
+    return this as unknown as OnnxRuntimeLibrary
+  }
+}
+
+/** What `run` of a stand-in asks for, block by block, and whether it holds them at the end, until `free` is called. */
+export interface Requests {
+  readonly sizes: readonly number[]
+  /** called in the middle of the run, when it holds all its blocks */
+  readonly meanwhile?: () => void
+}
+
+/** A session that asks the allocator that was registered when it was made, and holds one block of weights. */
+export class StandInSession {
+  private readonly alloc: Call
+  private readonly freeing: Call
+  private readonly self: number
+  private readonly weights: number
+
+  constructor({ koffi, registered }: StandInLibrary) {
+    this.self = Number(registered)
+    const bound = (at: number, text: string) =>
+      koffi.decode(koffi.decode(BigInt(registered), at, 'void *'), prototype(koffi, text)) as Call
+    this.alloc = bound(AT.alloc, 'uint64_t cudaMempoolOrtAlloc(uint64_t self, size_t bytes)')
+    this.freeing = bound(AT.free, 'void cudaMempoolOrtFree(uint64_t self, uint64_t ptr)')
+    this.weights = this.alloc(this.self, WEIGHTS_BYTES) as number
+  }
+
+  /** Resolves to the addresses. Rejects, as ONNX Runtime does, for a request that is answered by 0. */
+  async run({ sizes, meanwhile }: Requests): Promise<number[]> {
+    const held: number[] = []
+    for (const bytes of sizes) held.push((await inAnotherThread(this.alloc, this.self, bytes)) as number)
+    meanwhile?.()
+    for (const ptr of held.toReversed()) if (ptr !== 0) await inAnotherThread(this.freeing, this.self, ptr)
+    return this.checked(held)
+  }
+
+  runSync({ sizes, meanwhile }: Requests): number[] {
+    const held = sizes.map(bytes => this.alloc(this.self, bytes) as number)
+    meanwhile?.()
+    for (const ptr of held.toReversed()) if (ptr !== 0) this.freeing(this.self, ptr)
+    return this.checked(held)
+  }
+
+  async release(): Promise<void> {
+    this.freeing(this.self, this.weights)
+  }
+
+  private checked(held: number[]): number[] {
+    if (held.includes(0)) throw new Error('Failed to allocate memory')
+    return held
+  }
+}
+
+function inAnotherThread(call: Call, ...args: number[]): Promise<unknown> {
+  return new Promise((resolve, reject) => {
+    call.async(...args, (error: Error | null, result: unknown) => (error ? reject(error) : resolve(result)))
+  })
+}
