@@ -4,7 +4,7 @@
 
 import { PoolError } from '../core/base/errors.js'
 import { type OnnxRuntimeLibrary, type Pointer, prototype } from './library.js'
-import { closeAtEnd, noLongerOpen, noteThread, servingThread } from './serving-thread.js'
+import { closeAtEnd, noLongerOpen } from './serving-thread.js'
 
 /** A function that ONNX Runtime calls. */
 export type Callback = (...args: number[]) => unknown
@@ -82,7 +82,6 @@ class OrtAllocators {
     const struct = new DataView(koffi.view(memory, BYTES))
     for (let at = 0; at < BYTES; at++) struct.setUint8(at, 0)
     struct.setUint32(AT.version, INTERFACE, true)
-    noteThread(struct)
     for (const [at, pointer] of this.pointers) struct.setBigUint64(at, pointer, true)
     const address = Number(koffi.address(memory))
     this.addresses.push(address)
@@ -132,10 +131,7 @@ export class Registration {
   /** the allocator for all sessions without one of their own */
   private readonly general: number = 0
 
-  /**
-   * Throws PoolError if ONNX Runtime refuses, or if another thread serves the memory. `way` is how a CUDA provider
-   * asks; the CPU's knows no streams.
-   */
+  /** Throws PoolError if ONNX Runtime refuses. `way` is how a CUDA provider asks; the CPU's knows no streams. */
   constructor(
     private readonly library: OnnxRuntimeLibrary,
     { kind, ordinal }: MemoryPlace,
@@ -145,7 +141,6 @@ export class Registration {
     this.environment = environments.get(library.path) ?? library.create('CreateEnv', WARNINGS, 'cuda-mempool')
     environments.set(library.path, this.environment)
     this.info = library.create('CreateMemoryInfo', kind, DEVICE_ALLOCATOR, ordinal, DEFAULT_MEMORY)
-    this.checkAlone(kind)
     if (way === 'external') this.registerExternal(source)
     else {
       this.allocators = new OrtAllocators(library, this.info, way === 'stream')
@@ -185,19 +180,6 @@ export class Registration {
   /** The session that has the allocator is released, and has freed all its memory. */
   drop(own: number): void {
     this.allocators!.remove(own)
-  }
-
-  /** ONNX Runtime would replace the allocator of another thread without a word. */
-  private checkAlone(kind: string): void {
-    const out: Pointer[] = [0]
-    const failure = this.library.failure('GetSharedAllocator', this.environment, this.info, out)
-    const thread = failure === null && Number(out[0]) !== 0 ? servingThread(this.library.koffi, out[0]) : null
-    if (thread === null) return
-    throw new PoolError(
-      `serveOnnxRuntime: another thread, ${thread} of the system, serves the memory '${kind}' in this process; ` +
-        'make all sessions there, or close its service first',
-      'ERR_POOL_IN_USE',
-    )
   }
 
   /** The provider makes its own allocator, which calls back; it wants an arena's settings, and does not use them. */

@@ -39,7 +39,6 @@ const FUNCTIONS = {
     'uint64_t CreateAndRegisterAllocatorV2(uint64_t env, const char *provider, uint64_t info, uint64_t config, ' +
       'const char **keys, const char **values, size_t count)',
   ],
-  GetSharedAllocator: [376, 'uint64_t GetSharedAllocator(uint64_t env, uint64_t info, _Out_ uint64_t *allocator)'],
   SyncStream_GetHandle: [384, 'uint64_t SyncStream_GetHandle(uint64_t stream)'],
 } as const
 

@@ -15,6 +15,7 @@ import { checkCuda, checkName, checkReady, checkResults, checkServable } from '.
 import { GuardedSessions, isSession, type OnnxSession, within } from './guarded-session.js'
 import { OnnxRuntimeLibrary } from './library.js'
 import { OwnSession } from './own-session.js'
+import { type Closing, holdMemory } from './serving-thread.js'
 import { warmUpOnce } from './warm-up.js'
 
 /** Options of `serveOnnxRuntime`. */
@@ -83,14 +84,14 @@ export interface OnnxRuntimeStats {
 const CPU = 'cpu'
 const HOST: MemoryPlace = { kind: 'Cpu', ordinal: 0 }
 
-/** the memories that are served now, as `cpu` or `cuda:0` */
-const served = new Set<string>()
+/** the memories that this thread serves now, as `cpu` or `cuda:0` */
+const served = new Map<string, Closing>()
 
 /**
  * Lets ONNX Runtime take the memory of its sessions from `pool`: a device's pool serves the CUDA provider, a host pool
  * the CPU's. Only sessions made with `sessionOptions` of the result use it, in this thread. Throws TypeError or
  * RangeError for a bad argument, NoLibraryError if the library or its CUDA provider is missing or below 1.23, and
- * PoolError for a pool that is closed or sleeps, or a memory that is served already.
+ * PoolError for a pool that is closed or sleeps, or a memory that this thread or another one serves already.
  */
 export function serveOnnxRuntime(pool: Pool | HostPool, options: OnnxRuntimeOptions): ServedOnnxRuntime {
   if (!(pool instanceof Pool || pool instanceof HostPool)) {
@@ -118,9 +119,31 @@ export function serveOnnxRuntime(pool: Pool | HostPool, options: OnnxRuntimeOpti
     if (!served.has(memory)) continue
     throw new PoolError(`serveOnnxRuntime: the memory of '${memory}' is served already; close that service first`)
   }
-  const service = new ServedOnnxRuntime(pool, OnnxRuntimeLibrary.open(library), way, results, memories)
-  for (const memory of memories) served.add(memory)
-  return service
+  try {
+    for (const memory of memories) served.set(memory, heldMemory(memory))
+    return new ServedOnnxRuntime(pool, OnnxRuntimeLibrary.open(library), way, results, memories)
+  } catch (error) {
+    endServing(memories)
+    throw error
+  }
+}
+
+/** Throws PoolError if another thread serves the memory. */
+function heldMemory(memory: string): Closing {
+  const hold = holdMemory(memory)
+  if (hold !== null) return hold
+  throw new PoolError(
+    `serveOnnxRuntime: another thread serves the memory of '${memory}', or was terminated while it did; ` +
+      'make all sessions there, or close that service before its thread ends',
+    'ERR_POOL_IN_USE',
+  )
+}
+
+function endServing(memories: readonly string[]): void {
+  for (const memory of memories) {
+    served.get(memory)?.close()
+    served.delete(memory)
+  }
 }
 
 /** A pool that serves ONNX Runtime. Made by `serveOnnxRuntime()`. Close it after its sessions, and before its pool. */
@@ -326,7 +349,7 @@ export class ServedOnnxRuntime implements Disposable {
     for (const blocks of [this.blocks, ...this.owned]) blocks.forgetStreams()
     for (const registration of this.registrations) registration.close()
     this.isClosed = true
-    for (const memory of this.memories) served.delete(memory)
+    endServing(this.memories)
   }
 
   /** `close()` at the end of a `using` block. Where that throws, this warns. */

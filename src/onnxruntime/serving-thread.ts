@@ -1,45 +1,65 @@
-// The thread that an allocator's callbacks run in. ONNX Runtime has one environment for the whole process, and it would
-// replace the allocator of another thread without a word. So an allocator has the number of its thread, in the bytes
-// that C leaves empty behind the version. A worker that ends takes its allocators out of the environment: ONNX Runtime
-// would end the process by a call of them.
+// Which thread serves a memory. ONNX Runtime has one environment for the whole process, and it would replace the
+// allocator of another thread without a word: sessions made there would ask this thread from then on. So a thread that
+// serves holds a file in memory with the name of the memory, which the other threads see among the open files.
+//
+// A worker that ends takes its allocators out of the environment, and closes its files. A terminated one cannot. ONNX
+// Runtime would end the process by a call of them, so the file stays open, and no thread serves that memory any more.
 
+import { readdirSync, readlinkSync } from 'node:fs'
 import { isMainThread } from 'node:worker_threads'
-import type { Koffi } from '../core/libraries/koffi.js'
-import { isOver, threadNumber } from '../core/threads/os-thread.js'
-import type { Pointer } from './library.js'
+import { memoryFile } from '../core/libraries/sealed-memory.js'
+import { closeDescriptor } from '../core/libraries/system-calls.js'
 
-const AT = 4
+const DESCRIPTORS = '/proc/self/fd'
 
-/** What an ending thread closes. */
-interface Open {
+/** What is closed when it is not needed any more, or when a worker ends. */
+export interface Closing {
   close(): void
 }
 
-const open = new Set<Open>()
+const open = new Set<Closing>()
 
-/** Notes the calling thread in an OrtAllocator. */
-export function noteThread(allocator: DataView): void {
-  allocator.setUint32(AT, threadNumber(), true)
+/** Holds a memory, such as `cuda:0`, for the calling thread until it is closed; null if another thread holds it. */
+export function holdMemory(memory: string): Closing | null {
+  const name = `cuda-mempool for ONNX Runtime: ${memory}`
+  const descriptor = memoryFile(name)
+  if (openFiles(`/memfd:${name} (deleted)`) > 1) {
+    closeDescriptor(descriptor)
+    return null
+  }
+  const hold: Closing = {
+    close: () => {
+      noLongerOpen(hold)
+      closeDescriptor(descriptor)
+    },
+  }
+  closeAtEnd(hold)
+  return hold
 }
 
-/** The thread that an OrtAllocator calls; null if none is noted there, or if that one has ended. */
-export function servingThread(koffi: Koffi, allocator: Pointer): number | null {
-  const thread = koffi.decode(BigInt(allocator), AT, 'uint32_t') as number
-  return thread === 0 || isOver(thread, 0) ? null : thread
+/** How many open files of this process are `target`. */
+function openFiles(target: string): number {
+  return readdirSync(DESCRIPTORS).filter(descriptor => {
+    try {
+      return readlinkSync(`${DESCRIPTORS}/${descriptor}`) === target
+    } catch {
+      return false // the one that lists the folder, or one that another thread has closed meanwhile
+    }
+  }).length
 }
 
-/** Closes `registration` at the end of this thread, if it is a worker, and `noLongerOpen` is not called before. */
-export function closeAtEnd(registration: Open): void {
+/** Closes `closing` at the end of this thread, if it is a worker, and `noLongerOpen` is not called before. */
+export function closeAtEnd(closing: Closing): void {
   if (isMainThread) return
   if (open.size === 0) process.once('exit', closeAll)
-  open.add(registration)
+  open.add(closing)
 }
 
-export function noLongerOpen(registration: Open): void {
-  open.delete(registration)
+export function noLongerOpen(closing: Closing): void {
+  open.delete(closing)
   if (open.size === 0) process.off('exit', closeAll)
 }
 
 function closeAll(): void {
-  for (const registration of open) registration.close()
+  for (const closing of [...open].reverse()) closing.close()
 }
