@@ -9,8 +9,9 @@ import { Random } from '../core/base/random.js'
 import { openDevice } from '../core/device/open.js'
 import type { Pool } from '../core/pool/pool.js'
 import { limited } from '../core/pool/wrappers/limited.js'
+import type { Pointer } from './library.js'
 import { ServedOnnxRuntime } from './serve.js'
-import { StandInLibrary, StandInSession } from './stand-in.fixture.js'
+import { askFromNewThread, StandInLibrary, StandInSession } from './stand-in.fixture.js'
 
 const RUNS = Number(process.env.CUDA_MEMPOOL_ONNXRUNTIME_RUNS ?? 400)
 const SEED = Number(process.env.CUDA_MEMPOOL_SEED ?? 1)
@@ -122,6 +123,27 @@ describe('a session of its own', () => {
     assert.equal(pool.close().heldBuffers, 1)
     await assert.rejects(session.run({ sizes: [1] }), { code: 'ERR_POOL_CLOSED' })
     assert.throws(() => served.close(), { code: 'ERR_POOL_IN_USE' })
+    await session.release()
+    served.close()
+  })
+
+  it('threads may ask and end at once, while a run of the session is under way', async () => {
+    using pool = device.createPool()
+    const { library, served } = setUp(pool)
+    let allocator: Pointer = 0
+    const session = await served.createSession('model', () => {
+      allocator = library.registered
+      return new StandInSession(library)
+    })
+    let isRunning = true
+    const runs = async () => {
+      while (isRunning) await session.run({ sizes: [1 * KiB, 64 * KiB] })
+    }
+    const ended = runs()
+    for (let thread = 0; thread < 50; thread++) await askFromNewThread(library, allocator)
+    isRunning = false
+    await ended
+    assert.equal(pool.stats().liveBuffers, 1)
     await session.release()
     served.close()
   })

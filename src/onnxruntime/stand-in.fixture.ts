@@ -4,7 +4,7 @@
 import { loadKoffi } from '../core/libraries/koffi.js'
 import { type OnnxRuntimeLibrary, type Pointer, prototype } from './library.js'
 
-const AT = { alloc: 8, free: 16 } as const
+const AT = { alloc: 8, free: 16, info: 24 } as const
 const WEIGHTS_BYTES = 4096
 
 type Call = ((...args: number[]) => unknown) & { async(...args: unknown[]): void }
@@ -90,6 +90,16 @@ export class StandInSession {
     if (held.includes(0)) throw new Error('Failed to allocate memory')
     return held
   }
+}
+
+/** Calls `Info` of an allocator in a new thread, which ends as soon as it has the answer. */
+export async function askFromNewThread({ koffi }: StandInLibrary, allocator: Pointer): Promise<void> {
+  const library = koffi.load(null)
+  const create = library.func('int pthread_create(_Out_ uint64_t *out, void *attributes, uint64_t call, uint64_t of)')
+  const join = library.func('int pthread_join(uint64_t thread, uint64_t result)') as unknown as Call
+  const thread: Pointer[] = [0]
+  create(thread, null, koffi.decode(BigInt(allocator), AT.info, 'uint64_t'), allocator)
+  await inAnotherThread(join, Number(thread[0]), 0)
 }
 
 function inAnotherThread(call: Call, ...args: number[]): Promise<unknown> {
