@@ -18,7 +18,7 @@ const WIDTH = 64
 const MODEL = smallModel(WIDTH)
 const RUNS = Number(process.env.CUDA_MEMPOOL_ONNXRUNTIME_RUNS ?? 300)
 const SEED = Number(process.env.CUDA_MEMPOOL_SEED ?? 1)
-const LIMIT = 4 * MiB
+const LIMIT = 1 * MiB
 
 const installed = installedOnnxRuntime()
 if (typeof installed === 'string') console.log(`skipped with ONNX Runtime: ${installed}`)
@@ -34,7 +34,7 @@ describe('runs of ONNX Runtime off the thread', { skip: typeof installed === 'st
     using general = device.createHostPool()
     using served = serveOnnxRuntime(general, { library })
     const opened = OnnxRuntimeLibrary.open(library)
-    const pools = [1, 2].map(() => device.createHostPool({ maxPoolBytes: LIMIT, segmentBytes: 1 * MiB }))
+    const pools = [1, 2].map(() => device.createHostPool({ maxPoolBytes: LIMIT, segmentBytes: LIMIT / 4 }))
     const sessions = []
     for (const [index, pool] of pools.entries()) {
       const create = () => new OffThreadSession(opened, MODEL, WIDTH, 'registered')
@@ -44,7 +44,7 @@ describe('runs of ONNX Runtime off the thread', { skip: typeof installed === 'st
     const runAll = async (session: OffThreadSession, index: number) => {
       const random = new Random(SEED + index)
       for (let run = 0; run < RUNS / sessions.length; run++) {
-        if (random.below(10) === 0) {
+        if (random.below(20) === 0) {
           refused++
           await assert.rejects(session.run(TOO_MANY), OutOfMemoryError, `seed ${SEED}, run ${run}`)
           continue
@@ -91,7 +91,7 @@ describe('runs of ONNX Runtime off the thread', { skip: typeof installed === 'st
   it('sessions of onnxruntime-node run the same, with all memory of their pool', async () => {
     using device = openDevice('simulated')
     using general = device.createHostPool()
-    using pool = device.createHostPool({ maxPoolBytes: LIMIT, segmentBytes: 1 * MiB })
+    using pool = device.createHostPool({ maxPoolBytes: LIMIT, segmentBytes: LIMIT / 4 })
     using served = serveOnnxRuntime(general, { library })
     const create = () => ort.InferenceSession.create(MODEL, served.sessionOptions())
     const session = await served.createSession('own', create, { pool })
