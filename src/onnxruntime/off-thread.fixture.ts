@@ -25,6 +25,7 @@ const FUNCTIONS = {
   releaseSession: [95, 'void ReleaseSession(uint64_t session)'],
   releaseValue: [96, 'void ReleaseValue(uint64_t value)'],
   releaseOptions: [100, 'void ReleaseSessionOptions(uint64_t options)'],
+  cuda: [204, 'uint64_t SessionOptionsAppendExecutionProvider_CUDA_V2(uint64_t options, uint64_t cudaOptions)'],
   configEntry: [130, 'uint64_t AddSessionConfigEntry(uint64_t options, const char *key, const char *value)'],
 } as const
 
@@ -43,12 +44,13 @@ export class OffThreadSession {
   private readonly runCall: Call
   private readonly session: Pointer
 
-  /** With memory of the allocator that is registered now, or of an arena of its own. */
+  /** With memory of the allocators that are registered now, or of arenas of its own; on the first GPU, or the CPU. */
   constructor(
     private readonly library: OnnxRuntimeLibrary,
     model: Uint8Array,
     private readonly width: number,
     memory: 'registered' | 'arena',
+    provider: 'cpu' | 'cuda' = 'cpu',
   ) {
     this.info = library.create('CreateMemoryInfo', 'Cpu', 0, 0, 0)
     this.runCall = this.bind('run')
@@ -57,6 +59,7 @@ export class OffThreadSession {
     this.check(this.bind('threads')(options, 1))
     const isRegistered = memory === 'registered' ? '1' : '0'
     this.check(this.bind('configEntry')(options, 'session.use_env_allocators', isRegistered))
+    if (provider === 'cuda') this.useCuda(options)
     this.session = this.made('sessionFromArray', environment, model, model.length, options)
     this.bind('releaseOptions')(options)
   }
@@ -89,6 +92,12 @@ export class OffThreadSession {
 
   async release(): Promise<void> {
     this.bind('releaseSession')(this.session)
+  }
+
+  private useCuda(options: Pointer): void {
+    const cudaOptions = this.library.create('CreateCUDAProviderOptions')
+    this.check(this.bind('cuda')(options, cudaOptions))
+    this.library.call('ReleaseCUDAProviderOptions', cudaOptions)
   }
 
   /** A copy of an output, whose memory goes back. */
