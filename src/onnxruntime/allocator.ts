@@ -47,7 +47,7 @@ const PROTOTYPES = {
   externalEmpty: 'void cudaMempoolOrtExternalEmpty()',
 } as const
 
-/** The callbacks of OrtAllocators. ONNX Runtime passes the allocator that it calls, and that one has its own source. */
+/** The callbacks of OrtAllocators. ONNX Runtime passes the allocator, and each has a source of its own. */
 class OrtAllocators {
   /** the allocators in use, and their sources in the same order; few, so they are searched */
   private readonly addresses: number[] = []

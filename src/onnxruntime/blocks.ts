@@ -72,7 +72,7 @@ export abstract class Blocks implements MemorySource {
   warned = false
   /** of one session: while it is made, requests of this thread must be its own */
   isMaking = false
-  /** of one session: another one has got its allocator, so that no request has a known pool */
+  /** of one session: a second session has got its allocator, so no pool of a request is known */
   isMixed = false
 
   /** `owner` is the session that all memory is for, in whatever thread it asks; null for the blocks of a service. */
@@ -143,7 +143,7 @@ export abstract class Blocks implements MemorySource {
     return { error, of: [this.owner!, ...(scope === undefined ? [] : [scope])] }
   }
 
-  /** The answer to a request without memory, which fails the scopes, or warns if there are none. */
+  /** The answer to a request without memory, which fails the scopes, or warns without any. */
   private fail(thrown: unknown, bytes: number, scopes: Iterable<Scope>): number {
     this.failures++
     // A callback of a wrapper may throw anything.

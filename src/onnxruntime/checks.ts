@@ -1,4 +1,4 @@
-// What a service refuses of its arguments, before anything is registered or runs.
+// Checks of a service's arguments, before it registers or runs anything.
 
 import { WrongTypeError } from '../core/base/argument-errors.js'
 import { describe } from '../core/base/bytes.js'

@@ -2,11 +2,13 @@
 
 import { type AnyPool, asleepError, type Blocks, type Scope, sleeps } from './blocks.js'
 
-/** A session of onnxruntime-node, as far as a service calls it. */
+/** The calls of an onnxruntime-node session that a service replaces. */
 export interface OnnxSession {
+  /** runs the model, in this thread or in another */
   run(...args: readonly unknown[]): Promise<unknown>
-  /** of builds whose `run` leaves the thread */
+  /** runs it in this thread; only builds whose `run` leaves the thread have it */
   runSync?(...args: readonly unknown[]): unknown
+  /** frees the weights */
   release(): Promise<void>
 }
 

@@ -114,7 +114,7 @@ describe('runs of ONNX Runtime off the thread', { skip: typeof installed === 'st
     await plain.release()
   })
 
-  it('one thread serves a memory: another one is refused until that one has closed or ended', async () => {
+  it('two threads never serve a memory together: the second waits until the first has closed or ended', async () => {
     using device = openDevice('simulated')
     using pool = device.createHostPool()
     const serve = () => serveOnnxRuntime(pool, { library })

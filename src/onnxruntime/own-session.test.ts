@@ -61,7 +61,7 @@ describe('a session of its own', () => {
     served.close()
   })
 
-  it('runs take turns: only the run that got no memory fails, with what ONNX Runtime said as the cause', async () => {
+  it('runs take turns: only the run that got no memory fails, and the error of ONNX Runtime is the cause', async () => {
     using pool = device.createPool({ maxPoolBytes: LIMIT })
     const { served, create } = setUp(pool)
     const session = await create('model')
@@ -172,7 +172,7 @@ describe('a session of its own', () => {
     served.close()
   })
 
-  it('what is no session, and what cannot be served, is refused; the general allocator stays', async () => {
+  it('results without run, and pools of another kind, are refused; the general allocator stays', async () => {
     using pool = device.createPool({ maxPoolBytes: 2 * MiB })
     const { library, served, create } = setUp(pool)
     const { registered } = library

@@ -1,5 +1,5 @@
-// A session with an allocator of its own: its memory comes from one pool, whichever thread asks. Its runs take turns, so
-// that a request that the pool refuses is an error of the one run that is under way.
+// A session with an allocator of its own: its memory comes from one pool, and any thread may ask. Its runs take turns,
+// so only one is under way when the pool refuses a request, and fails for it.
 
 import { PoolError } from '../core/base/errors.js'
 import { beginRunning, endRunning } from '../core/pool/sleep/running-work.js'

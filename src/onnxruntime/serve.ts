@@ -63,8 +63,8 @@ export interface OnnxSessionOptions {
 /** Options of `as` and `createSession`. */
 export interface OnnxScopeOptions {
   /**
-   * where the memory of the work or the session comes from; default the service's pool. A pool of its own for each session lets them sleep
-   * apart. It must be of the same kind, and of the same device
+   * where the memory of the work or the session comes from; default the service's pool. A pool of its own for each
+   * session lets them sleep apart. It must be of the same kind, and of the same device
    */
   readonly pool?: Pool | HostPool
 }
@@ -91,7 +91,7 @@ const served = new Map<string, Closing>()
  * Lets ONNX Runtime take the memory of its sessions from `pool`: a device's pool serves the CUDA provider, a host pool
  * the CPU's. Only sessions made with `sessionOptions` of the result use it, in this thread. Throws TypeError or
  * RangeError for a bad argument, NoLibraryError if the library or its CUDA provider is missing or below 1.23, and
- * PoolError for a pool that is closed or sleeps, or a memory that this thread or another one serves already.
+ * PoolError for a pool that is closed or sleeps, or a memory that a thread of the process serves already.
  */
 export function serveOnnxRuntime(pool: Pool | HostPool, options: OnnxRuntimeOptions): ServedOnnxRuntime {
   if (!(pool instanceof Pool || pool instanceof HostPool)) {
@@ -241,14 +241,14 @@ export class ServedOnnxRuntime implements Disposable {
 
   /**
    * Makes a session by `create`, such as `() => InferenceSession.create(path, served.sessionOptions())`. All its memory
-   * comes from one pool, and is named `name`, also where its runs leave this thread. `as` does not change that. Its runs
-   * take turns. A run rejects with OutOfMemoryError if the pool could not serve a request of it, and with PoolError
-   * while the pool sleeps. `runSync`, where the session has it, throws them. While a run is under way, `release`,
-   * `pool.sleep` and `pool.close` are refused with PoolError.
+   * comes from one pool, and is named `name`, also where its runs leave this thread. `as` does not change that.
    *
-   * Sessions are made one after another. Rejects like `as`, with PoolError if `create` makes two sessions, or another
-   * one is made at that time without `createSession`, and for a service of way 'external'. Rejects with TypeError if
-   * `create` returns no session.
+   * Its runs take turns. A run rejects with OutOfMemoryError if the pool could not serve a request of it, and with
+   * PoolError while the pool sleeps. `runSync` throws these errors, where the session has it. While a run is under way,
+   * its `release`, and `sleep` and `close` of the pool, are refused with PoolError.
+   *
+   * Sessions are made one after another. Rejects like `as`. Rejects with PoolError for a service of way 'external', and
+   * if the program makes a session without this call meanwhile. Rejects with TypeError for a result without `run`.
    */
   async createSession<T extends OnnxSession>(
     name: string,

@@ -4,7 +4,7 @@ import { it } from 'node:test'
 import { Worker } from 'node:worker_threads'
 import { holdMemory } from './serving-thread.js'
 
-it('a memory that a thread holds is held by no other one, also after that one was terminated', async () => {
+it('a memory that a thread holds is held by no other thread, also after a worker was terminated', async () => {
   const hold = holdMemory('of a test')!
   assert.equal(holdMemory('of a test'), null)
   const other = holdMemory('of another test')!

@@ -1,4 +1,4 @@
-// Which thread serves a memory. ONNX Runtime has one environment for the whole process, and it would replace the
+// Keeps a memory to one thread. ONNX Runtime has one environment for the whole process, and it would replace the
 // allocator of another thread without a word: sessions made there would ask this thread from then on. So a thread that
 // serves holds a file in memory with the name of the memory, which the other threads see among the open files.
 //
@@ -12,7 +12,7 @@ import { closeDescriptor } from '../core/libraries/system-calls.js'
 
 const DESCRIPTORS = '/proc/self/fd'
 
-/** What is closed when it is not needed any more, or when a worker ends. */
+/** Something that the end of a worker closes. */
 export interface Closing {
   close(): void
 }
@@ -43,7 +43,7 @@ function openFiles(target: string): number {
     try {
       return readlinkSync(`${DESCRIPTORS}/${descriptor}`) === target
     } catch {
-      return false // the one that lists the folder, or one that another thread has closed meanwhile
+      return false // closed meanwhile
     }
   }).length
 }

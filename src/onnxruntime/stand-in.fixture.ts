@@ -1,5 +1,5 @@
 // Stand-ins for the library of ONNX Runtime and for its sessions. The library keeps the allocator that was registered
-// last, and a session calls that one by its C functions: `run` in threads of libuv, `runSync` in this one.
+// last, and a session calls its C functions: `run` in threads of libuv, `runSync` in this one.
 
 import { loadKoffi } from '../core/libraries/koffi.js'
 import { type OnnxRuntimeLibrary, type Pointer, prototype } from './library.js'
@@ -14,7 +14,7 @@ export class StandInLibrary {
   readonly version = '1.29.0'
   readonly path = '/nowhere'
   readonly koffi = loadKoffi()
-  /** the allocator for new sessions; 0 if none is registered */
+  /** the allocator for new sessions, or 0 */
   registered: Pointer = 0
 
   check(name: string, _environment: Pointer, argument: Pointer): void {
@@ -43,7 +43,7 @@ export class StandInLibrary {
   }
 }
 
-/** What `run` of a stand-in asks for, block by block, and whether it holds them at the end, until `free` is called. */
+/** The requests of a run: the bytes of each block. It frees all blocks at its end. */
 export interface Requests {
   readonly sizes: readonly number[]
   /** called in the middle of the run, when it holds all its blocks */

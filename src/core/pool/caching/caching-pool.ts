@@ -246,9 +246,9 @@ export class CachingPool extends ReservingPool implements BlockOwner {
    * copied to pinned host memory first, once all work on the memory is complete; Node goes on meanwhile. Buffers can
    * be freed while the pool sleeps or changes; every other use of the memory throws PoolError. Rejects with PoolError
    * while captured work or a run of ONNX Runtime uses the pool, an observer has its segments, or it sleeps already;
-   * also in debug mode, or without backing 'virtual'. Rejects with OutOfMemoryError without enough host memory, and with CudaError. Nothing
-   * has changed then, except if the driver refuses to take memory back: the pool sleeps, and another `sleep` tries
-   * again.
+   * also in debug mode, or without backing 'virtual'. Rejects with OutOfMemoryError without enough host memory, and
+   * with CudaError. Nothing has changed then, except if the driver refuses to take memory back: the pool sleeps, and
+   * another `sleep` tries again.
    */
   async sleep(options: SleepOptions = {}): Promise<void> {
     checkNotRunning('sleep', this)

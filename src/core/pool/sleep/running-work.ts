@@ -6,7 +6,7 @@ import { PoolError } from '../../base/errors.js'
 /** What runs, by pool. */
 const running = new WeakMap<object, string[]>()
 
-/** Notes that work uses memory of the pool, until `endRunning`. `work` names it in errors, such as `a run of 'bert'`. */
+/** Notes that work uses memory of the pool, until `endRunning`. Errors name it as `work`, such as `a run of 'bert'`. */
 export function beginRunning(pool: object, work: string): void {
   for (const source of sourcesOf(pool)) {
     const works = running.get(source)
