@@ -134,13 +134,13 @@ export abstract class Blocks implements MemorySource {
 
   /** Other sessions that are made together with the owner get its allocator. They ask in scopes of their own. */
   private mixedRefusal(callback: Callback | undefined): Refusal | null {
-    const scope = this.isMaking ? this.scopes.getStore() : this.owner!
+    const scope = this.isMaking || this.isMixed ? this.scopes.getStore() : this.owner!
     if (!this.isMixed && (scope === this.owner || callback === undefined || !isUnderWay(callback))) return null
     this.isMixed = true
     const error = new PoolError(
       `createSession: another session was made together with '${this.owner!.name}'; make sessions one after another, each by createSession()`,
     )
-    return { error, of: [this.owner!, ...(scope === undefined ? [] : [scope])] }
+    return { error, of: [...this.underWay, ...(scope === undefined ? [] : [scope])] }
   }
 
   /** The answer to a request without memory, which fails the scopes, or warns without any. */

@@ -2,6 +2,7 @@
 // CUDA_MEMPOOL_ONNXRUNTIME_RUNS=100000 is the long form.
 
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
 import { after, describe, it } from 'node:test'
 import { KiB, MiB } from '../core/base/bytes.js'
 import { OutOfMemoryError } from '../core/base/errors.js'
@@ -24,8 +25,11 @@ describe('a session of its own', () => {
   function setUp(pool: Pool) {
     const library = new StandInLibrary()
     const served = new ServedOnnxRuntime(pool, library.asLibrary(), 'stream', null, [])
-    const create = (name: string, of: Pool = pool) =>
-      served.createSession(name, () => new StandInSession(library), { pool: of })
+    const make = async () => {
+      await new Promise(setImmediate) // as onnxruntime-node does
+      return new StandInSession(library)
+    }
+    const create = (name: string, of: Pool = pool) => served.createSession(name, make, { pool: of })
     return { library, served, create }
   }
 
@@ -42,7 +46,9 @@ describe('a session of its own', () => {
       for (let run = 0; run < RUNS / sessions.length; run++) {
         const isTooLarge = random.below(10) === 0
         const sizes = [64 * KiB, 64 * KiB, isTooLarge ? 2 * LIMIT : Math.floor(random.logUniform(256, 1 * MiB))]
-        const ended = served.as('another', () => session.run({ sizes }), { pool: general })
+        // The scope of an `as` is known to runs in this thread, and changes nothing there either.
+        const work = async () => (run % 4 === 0 ? session.runSync({ sizes }) : await session.run({ sizes }))
+        const ended = served.as('another', work, { pool: general })
         if (isTooLarge) {
           refused++
           await assert.rejects(ended, OutOfMemoryError, `seed ${SEED}, run ${run}`)
@@ -153,10 +159,13 @@ describe('a session of its own', () => {
     using pool = device.createPool()
     const { library, served, create } = setUp(general)
     let other: Promise<unknown> | undefined
+    let stray: StandInSession | undefined
     const both = served.createSession(
       'model',
       () => {
-        other = served.as('other', async () => new StandInSession(library))
+        other = served.as('other', async () => {
+          stray = new StandInSession(library)
+        })
         other.catch(() => {})
         return new StandInSession(library)
       },
@@ -165,10 +174,17 @@ describe('a session of its own', () => {
     const mixed = { name: 'PoolError', message: /^createSession: another session was made together with 'model'/ }
     await assert.rejects(both, mixed)
     await assert.rejects(other!, mixed)
+    const { failures } = served.stats()
+    const warned = once(process, 'warning')
+    await assert.rejects(stray!.run({ sizes: [1 * KiB] }), /Failed to allocate/)
+    assert.match(String(await warned), /ONNX Runtime: createSession: another session was made together/)
+    assert.equal(served.stats().failures, failures + 1)
     assert.deepEqual([pool.stats().liveBuffers, general.stats().allocations], [0, 0])
     const session = await create('model', pool)
     assert.equal(pool.stats().liveBuffers, 1)
     await session.release()
+    const late = StandInSession.prototype.run.call(session, { sizes: [1 * KiB] })
+    await assert.rejects(late, /Failed to allocate/, 'the allocator of a released session has no pool')
     served.close()
   })
 
