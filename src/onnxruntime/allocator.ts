@@ -78,11 +78,11 @@ class OrtAllocators {
   /** The address of a new allocator for `source`. */
   add(source: MemorySource): number {
     const { koffi } = this.library
+    const struct = Buffer.alloc(BYTES)
+    struct.writeUInt32LE(INTERFACE, AT.version)
+    for (const [at, pointer] of this.pointers) struct.writeBigUInt64LE(pointer, at)
     const memory = koffi.alloc('uint8_t', BYTES)
-    const struct = new DataView(koffi.view(memory, BYTES))
-    for (let at = 0; at < BYTES; at++) struct.setUint8(at, 0)
-    struct.setUint32(AT.version, INTERFACE, true)
-    for (const [at, pointer] of this.pointers) struct.setBigUint64(at, pointer, true)
+    koffi.encode(memory, koffi.array('uint8_t', BYTES), struct)
     const address = Number(koffi.address(memory))
     this.addresses.push(address)
     this.sources.push(source)
