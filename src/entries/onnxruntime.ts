@@ -1,5 +1,6 @@
 // cuda-mempool/onnxruntime: pools that ONNX Runtime takes its memory from.
 
+export type { OnnxSession } from '../onnxruntime/guarded-session.js'
 export {
   type OnnxExecutionProvider,
   type OnnxRuntimeOptions,

@@ -89,6 +89,12 @@ describe('blocks of a device', () => {
     assert.equal(scope.failure, null)
     assert.deepEqual(await blocks.scopes.run(scope, () => taken(inAnother)), [false])
     assert.match(String(scope.failure), /^PoolError: as: ONNX Runtime asked for memory in another thread/)
+    blocks.underWay.delete(scope)
+    assert.deepEqual(await taken(inAnother), [true], 'work under way has ended')
+    blocks.hasOtherPools = true
+    blocks.warned = true
+    assert.deepEqual(await taken(inAnother), [false], 'its work may be of another pool, and not under way any more')
+    assert.deepEqual(await taken(inThisThread), [true])
     assert.equal(pool.stats().liveBuffers, 0)
     koffi.unregister(registered)
   })

@@ -35,9 +35,12 @@ const CPU_ALIGNMENT = 64
 /** Of requests outside of scopes. */
 const UNNAMED: Scope = { name: '', pool: null, uses: new Set(), failure: null }
 
-/** Whether the pool sleeps; kinds of pools that cannot never do. */
+/** Whether the pool sleeps, or one behind a wrapper; kinds of pools that cannot never do. */
 export function sleeps(pool: AnyPool): boolean {
-  return (pool as { readonly asleep?: boolean }).asleep === true
+  const { asleep, sources = [] } = pool as { readonly asleep?: boolean; readonly sources?: readonly object[] }
+  if (asleep === true) return true
+  for (const source of sources) if ((source as { readonly asleep?: boolean }).asleep === true) return true
+  return false
 }
 
 /** The error for a run of a session whose memory sleeps. */
@@ -51,19 +54,46 @@ function refuseAsleep({ uses, name }: Scope): void {
   for (const pool of uses) if (sleeps(pool)) throw asleepError('as', name)
 }
 
+/** Why a request gets no memory of a pool, and the work that is to fail for it. */
+interface Refusal {
+  readonly error: PoolError
+  readonly of: Iterable<Scope>
+}
+
 export abstract class Blocks implements MemorySource {
-  readonly scopes = new AsyncLocalStorage<Scope>()
   /** the scopes whose work has not ended */
   readonly underWay = new Set<Scope>()
+  /** whether work has begun whose memory comes from another pool than the service's own */
+  hasOtherPools = false
   allocations = 0
   failures = 0
   protected readonly held = new HeldBlocks<AnyPool>()
   /** whether the process was warned of a failure outside of scopes; once is enough */
   warned = false
+  /** of one session: while it is made, requests of this thread must be its own */
+  isMaking = false
+  /** of one session: a second session has got its allocator, so no pool of a request is known */
+  isMixed = false
+
+  /** `owner` is the session that all memory is for, in whatever thread it asks; null for the blocks of a service. */
+  constructor(
+    readonly owner: Scope | null = null,
+    readonly scopes = new AsyncLocalStorage<Scope>(),
+  ) {}
 
   /** The blocks held, by the name of the scope that asked for them; '' outside of scopes. */
   groups(): LiveGroup[] {
-    return groupLive(this.held.blocks, block => block.name)
+    return groupLive(this.live, block => block.name)
+  }
+
+  /** The blocks held. */
+  get live(): readonly Block<AnyPool>[] {
+    return this.held.blocks
+  }
+
+  /** Whether no block is held. */
+  get isEmpty(): boolean {
+    return this.held.blocks.length === 0
   }
 
   /** The pools with blocks of that name. */
@@ -73,16 +103,16 @@ export abstract class Blocks implements MemorySource {
   }
 
   allocate(bytes: number, stream: number | null, callback?: Callback): number {
-    const scope = this.scopes.getStore() ?? UNNAMED
+    const scope = this.owner ?? this.scopes.getStore() ?? UNNAMED
     this.allocations++
     try {
-      // No JavaScript has called it when ONNX Runtime calls in a thread of its own, and the event loop runs it here.
-      const isOfAnotherThread = scope === UNNAMED && this.underWay.size > 0 && callback && !isUnderWay(callback)
-      if (isOfAnotherThread) return this.refuse(bytes)
+      const refusal = this.owner === null ? this.foreignRefusal(scope, callback) : this.mixedRefusal(callback)
+      if (refusal !== null) return this.fail(refusal.error, bytes, refusal.of)
       if (scope.uses.size > 0) refuseAsleep(scope)
       return this.take(Math.max(1, bytes), stream, scope)
     } catch (error) {
-      return this.fail(error, bytes, scope)
+      const isTold = this.owner === null ? scope !== UNNAMED : this.underWay.size > 0
+      return this.fail(error, bytes, isTold ? [scope] : [])
     }
   }
 
@@ -90,24 +120,44 @@ export abstract class Blocks implements MemorySource {
     return this.allocate(bytes, null, callback)
   }
 
-  /** Another thread asks, which knows no scope: its memory may have to come from another pool than this one. */
-  private refuse(bytes: number): number {
-    this.failures++
+  /** Another thread knows no scope: its memory may have to come from another pool than the service's own. */
+  private foreignRefusal(scope: Scope, callback: Callback | undefined): Refusal | null {
+    if (scope !== UNNAMED || callback === undefined) return null
+    if (this.underWay.size === 0 && !this.hasOtherPools) return null
+    // No JavaScript has called it when ONNX Runtime calls in a thread of its own, and the event loop runs it here.
+    if (isUnderWay(callback)) return null
     const error = new PoolError(
-      'as: ONNX Runtime asked for memory in another thread, where the pool to take it from is not known; use an onnxruntime-node whose run() stays in the thread that calls it',
+      'as: ONNX Runtime asked for memory in another thread, where the pool to take it from is not known; make the session by createSession()',
     )
-    for (const scope of this.underWay) scope.failure ??= error
-    return this.instead(Math.max(1, bytes), '')
+    return { error, of: this.underWay }
   }
 
-  private fail(thrown: unknown, bytes: number, scope: Scope): number {
+  /** Other sessions that are made together with the owner get its allocator. They ask in scopes of their own. */
+  private mixedRefusal(callback: Callback | undefined): Refusal | null {
+    const scope = this.isMaking || this.isMixed ? this.scopes.getStore() : this.owner!
+    if (!this.isMixed && (scope === this.owner || callback === undefined || !isUnderWay(callback))) return null
+    this.isMixed = true
+    const error = new PoolError(
+      `createSession: another session was made together with '${this.owner!.name}'; make sessions one after another, each by createSession()`,
+    )
+    return { error, of: [...this.underWay, ...(scope === undefined ? [] : [scope])] }
+  }
+
+  /** The answer to a request without memory, which fails the scopes, or warns without any. */
+  private fail(thrown: unknown, bytes: number, scopes: Iterable<Scope>): number {
     this.failures++
     // A callback of a wrapper may throw anything.
     const error = thrown instanceof Error ? thrown : new Error(thrownText(thrown), { cause: thrown })
-    if (scope !== UNNAMED) scope.failure ??= error
-    else if (!this.warned) process.emitWarning(`ONNX Runtime: ${error.message}`)
-    if (scope === UNNAMED) this.warned = true
-    return this.instead(Math.max(1, bytes), scope.name)
+    let name: string | null = null
+    for (const scope of scopes) {
+      scope.failure ??= error
+      name ??= scope.name
+    }
+    if (name === null && !this.warned) {
+      process.emitWarning(`ONNX Runtime: ${error.message}`)
+      this.warned = true
+    }
+    return this.instead(Math.max(1, bytes), name ?? '')
   }
 
   free(ptr: number): void {
@@ -143,8 +193,10 @@ export class HostBlocks extends Blocks {
   constructor(
     private readonly pool: HostPool,
     private readonly koffi: Koffi,
+    owner: Scope | null = null,
+    scopes?: AsyncLocalStorage<Scope>,
   ) {
-    super()
+    super(owner, scopes)
   }
 
   protected override take(bytes: number, _stream: number | null, scope: Scope): number {
@@ -219,8 +271,10 @@ export class DeviceBlocks extends Blocks {
   constructor(
     private readonly pool: Pool,
     private readonly byStream: boolean,
+    owner: Scope | null = null,
+    scopes?: AsyncLocalStorage<Scope>,
   ) {
-    super()
+    super(owner, scopes)
   }
 
   protected override take(bytes: number, handle: number | null, scope: Scope): number {

@@ -30,7 +30,7 @@ const FUNCTIONS = {
     'uint64_t CreateArenaCfg(size_t limit, int strategy, int chunk, int dead, _Out_ uint64_t *config)',
   ],
   ReleaseArenaCfg: [157, 'void ReleaseArenaCfg(uint64_t config)'],
-  RegisterAllocator: [176, 'uint64_t RegisterAllocator(uint64_t env, void *allocator)'],
+  RegisterAllocator: [176, 'uint64_t RegisterAllocator(uint64_t env, uint64_t allocator)'],
   UnregisterAllocator: [177, 'uint64_t UnregisterAllocator(uint64_t env, uint64_t info)'],
   CreateCUDAProviderOptions: [205, 'uint64_t CreateCUDAProviderOptions(_Out_ uint64_t *options)'],
   ReleaseCUDAProviderOptions: [208, 'void ReleaseCUDAProviderOptions(uint64_t options)'],
@@ -39,7 +39,6 @@ const FUNCTIONS = {
     'uint64_t CreateAndRegisterAllocatorV2(uint64_t env, const char *provider, uint64_t info, uint64_t config, ' +
       'const char **keys, const char **values, size_t count)',
   ],
-  GetSharedAllocator: [376, 'uint64_t GetSharedAllocator(uint64_t env, uint64_t info, _Out_ uint64_t *allocator)'],
   SyncStream_GetHandle: [384, 'uint64_t SyncStream_GetHandle(uint64_t stream)'],
 } as const
 

@@ -7,7 +7,9 @@ import { GiB, MiB } from '../core/base/bytes.js'
 import { OutOfMemoryError } from '../core/base/errors.js'
 import { openDevice } from '../core/device/open.js'
 import { type Installed, installedOnnxRuntime } from './installed.fixture.js'
+import { OnnxRuntimeLibrary } from './library.js'
 import { smallModel } from './model.fixture.js'
+import { OffThreadSession } from './off-thread.fixture.js'
 import { type OnnxSessionOptions, serveOnnxRuntime } from './serve.js'
 
 const WIDTH = 256
@@ -47,6 +49,40 @@ describe('ONNX Runtime on CUDA', { skip: typeof installed === 'string' ? install
     await session.release()
     assert.deepEqual([host.stats().liveBuffers, pool.stats().liveBuffers], [0, 0])
     await own.release()
+  })
+
+  it('sessions whose runs leave the thread take all memory from pools of their own, and lose no refusal', async () => {
+    using device = openDevice()
+    using general = device.createPool()
+    using served = serveOnnxRuntime(general, { library })
+    const opened = OnnxRuntimeLibrary.open(library)
+    const pools = [1, 2].map(() => device.createPool({ maxPoolBytes: 16 * MiB, backing: 'virtual' }))
+    const create = () => new OffThreadSession(opened, MODEL, WIDTH, 'registered', 'cuda')
+    const sessions: OffThreadSession[] = []
+    for (const pool of pools) sessions.push(await served.createSession('model', create, { pool }))
+    const tooMany = (64 * MiB) / (WIDTH * 4)
+    const rowsOf = (rows: number) => ({ x: new Float32Array(rows * WIDTH).fill(2), rows })
+    const runAll = async (session: OffThreadSession, pool: (typeof pools)[number]) => {
+      for (let run = 0; run < 200; run++) {
+        const rows = ROWS[run % ROWS.length]
+        if (run % 20 === 0) await assert.rejects(session.run(rowsOf(tooMany)), OutOfMemoryError)
+        const running = session.run(rowsOf(rows))
+        if (run % 50 === 1) {
+          await new Promise(setImmediate)
+          await assert.rejects(pool.sleep(), { code: 'ERR_POOL_IN_USE' })
+          assert.throws(() => pool.close(), { code: 'ERR_POOL_IN_USE' })
+        }
+        assert.deepEqual([...new Set(await running)], [0.5], `run ${run}`)
+      }
+      await pool.sleep()
+      await assert.rejects(session.run(rowsOf(1)), { code: 'ERR_POOL_ASLEEP' })
+      await pool.wake()
+      assert.equal((await session.run(rowsOf(1)))[0], 0.5)
+    }
+    await Promise.all(sessions.map((session, index) => runAll(session, pools[index])))
+    assert.equal(general.stats().allocations, 0)
+    for (const session of sessions) await session.release()
+    for (const pool of pools) assert.equal(pool.close().heldBuffers, 0)
   })
 
   for (const way of ['stream', 'external'] as const) {

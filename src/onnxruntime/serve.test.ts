@@ -9,27 +9,15 @@ import { openDevice } from '../core/device/open.js'
 import type { Pool } from '../core/pool/pool.js'
 import { limited } from '../core/pool/wrappers/limited.js'
 import type { Blocks } from './blocks.js'
-import type { OnnxRuntimeLibrary } from './library.js'
 import { ServedOnnxRuntime } from './serve.js'
-
-/** Accepts all calls of a service. */
-const LIBRARY = {
-  version: '1.29.0',
-  path: '/nowhere',
-  koffi: { register: () => 0n, pointer: () => null, proto: () => null },
-  bind: () => () => 0,
-  create: () => 1,
-  check: () => {},
-  call: () => 0,
-  failure: () => null,
-} as unknown as OnnxRuntimeLibrary
+import { StandInLibrary } from './stand-in.fixture.js'
 
 describe('work in the name of a session', () => {
   const device = openDevice('simulated')
   after(() => device.close())
 
   function setUp(pool: Pool) {
-    const served = new ServedOnnxRuntime(pool, LIBRARY, 'stream', null, [])
+    const served = new ServedOnnxRuntime(pool, new StandInLibrary().asLibrary(), 'stream', null, [])
     const { blocks } = served as unknown as { blocks: Blocks }
     return { served, failing: () => blocks.allocate(64 * MiB, null) }
   }

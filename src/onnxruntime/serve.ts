@@ -3,24 +3,19 @@
 import { OutOfRangeError, WrongTypeError } from '../core/base/argument-errors.js'
 import { describe, formatBytes } from '../core/base/bytes.js'
 import { disposeOf } from '../core/base/disposal.js'
-import { NoLibraryError, PoolError } from '../core/base/errors.js'
+import { PoolError } from '../core/base/errors.js'
 import { checkOptionNames } from '../core/base/option-names.js'
 import { showAsText } from '../core/base/readable.js'
 import { HostPool } from '../core/pool/host/host-pool.js'
-import type { LabelStore, LiveGroup } from '../core/pool/labels.js'
+import { groupLive, type LiveGroup } from '../core/pool/labels.js'
 import { Pool } from '../core/pool/pool.js'
 import { type MemoryPlace, Registration } from './allocator.js'
-import {
-  type AnyPool,
-  asleepError,
-  type Blocks,
-  DeviceBlocks,
-  HostBlocks,
-  ResultBlocks,
-  type Scope,
-  sleeps,
-} from './blocks.js'
-import { OnnxRuntimeLibrary, type Pointer } from './library.js'
+import { type AnyPool, type Blocks, DeviceBlocks, HostBlocks, ResultBlocks, type Scope } from './blocks.js'
+import { checkCuda, checkName, checkReady, checkResults, checkServable } from './checks.js'
+import { GuardedSessions, isSession, type OnnxSession, within } from './guarded-session.js'
+import { OnnxRuntimeLibrary } from './library.js'
+import { OwnSession } from './own-session.js'
+import { type Closing, holdMemory } from './serving-thread.js'
 import { warmUpOnce } from './warm-up.js'
 
 /** Options of `serveOnnxRuntime`. */
@@ -65,11 +60,11 @@ export interface OnnxSessionOptions {
   readonly extra?: Readonly<Record<string, unknown>>
 }
 
-/** Options of `as`. */
+/** Options of `as` and `createSession`. */
 export interface OnnxScopeOptions {
   /**
-   * where the work's memory comes from; default the service's pool. A pool of its own for each session lets them sleep
-   * apart. It must be of the same kind, and of the same device
+   * where the memory of the work or the session comes from; default the service's pool. A pool of its own for each
+   * session lets them sleep apart. It must be of the same kind, and of the same device
    */
   readonly pool?: Pool | HostPool
 }
@@ -86,23 +81,17 @@ export interface OnnxRuntimeStats {
   readonly failures: number
 }
 
-/** The part of a session that is guarded. */
-interface GuardedSession {
-  run(...args: readonly unknown[]): Promise<unknown>
-  release(): Promise<void>
-}
-
 const CPU = 'cpu'
 const HOST: MemoryPlace = { kind: 'Cpu', ordinal: 0 }
 
-/** the memories that are served now, as `cpu` or `cuda:0` */
-const served = new Set<string>()
+/** the memories that this thread serves now, as `cpu` or `cuda:0` */
+const served = new Map<string, Closing>()
 
 /**
  * Lets ONNX Runtime take the memory of its sessions from `pool`: a device's pool serves the CUDA provider, a host pool
  * the CPU's. Only sessions made with `sessionOptions` of the result use it, in this thread. Throws TypeError or
  * RangeError for a bad argument, NoLibraryError if the library or its CUDA provider is missing or below 1.23, and
- * PoolError for a pool that is closed or sleeps, or a memory that is served already.
+ * PoolError for a pool that is closed or sleeps, or a memory that a thread of the process serves already.
  */
 export function serveOnnxRuntime(pool: Pool | HostPool, options: OnnxRuntimeOptions): ServedOnnxRuntime {
   if (!(pool instanceof Pool || pool instanceof HostPool)) {
@@ -130,9 +119,31 @@ export function serveOnnxRuntime(pool: Pool | HostPool, options: OnnxRuntimeOpti
     if (!served.has(memory)) continue
     throw new PoolError(`serveOnnxRuntime: the memory of '${memory}' is served already; close that service first`)
   }
-  const service = new ServedOnnxRuntime(pool, OnnxRuntimeLibrary.open(library), way, results, memories)
-  for (const memory of memories) served.add(memory)
-  return service
+  try {
+    for (const memory of memories) served.set(memory, heldMemory(memory))
+    return new ServedOnnxRuntime(pool, OnnxRuntimeLibrary.open(library), way, results, memories)
+  } catch (error) {
+    endServing(memories)
+    throw error
+  }
+}
+
+/** Throws PoolError if another thread serves the memory. */
+function heldMemory(memory: string): Closing {
+  const hold = holdMemory(memory)
+  if (hold !== null) return hold
+  throw new PoolError(
+    `serveOnnxRuntime: another thread serves the memory of '${memory}', or was terminated while it did; ` +
+      'make all sessions there, or close that service before its thread ends',
+    'ERR_POOL_IN_USE',
+  )
+}
+
+function endServing(memories: readonly string[]): void {
+  for (const memory of memories) {
+    served.get(memory)?.close()
+    served.delete(memory)
+  }
 }
 
 /** A pool that serves ONNX Runtime. Made by `serveOnnxRuntime()`. Close it after its sessions, and before its pool. */
@@ -140,34 +151,36 @@ export class ServedOnnxRuntime implements Disposable {
   /** the version of ONNX Runtime, such as `1.29.0` */
   readonly version: string
   private readonly blocks: Blocks
+  /** for the pool, and for results */
   private readonly registrations: Registration[] = []
-  /** the pools of sessions that `as` has returned */
-  private readonly guarded = new WeakMap<object, Set<AnyPool>>()
-  private hasOtherPools = false
+  private readonly guarded: GuardedSessions
+  /** of sessions with an allocator of their own, while they have memory */
+  private readonly owned = new Set<Blocks>()
+  /** requests of sessions that have no memory any more */
+  private readonly past = { allocations: 0, failures: 0 }
+  /** resolves when the sessions that `createSession` was called for so far are made */
+  private made: Promise<unknown> = Promise.resolve()
+  private making = 0
   private isClosed = false
 
   /** Use `serveOnnxRuntime`. */
   constructor(
     private readonly pool: Pool | HostPool,
-    library: OnnxRuntimeLibrary,
-    way: 'stream' | 'external',
+    private readonly library: OnnxRuntimeLibrary,
+    private readonly way: 'stream' | 'external',
     results: HostPool | null,
     private readonly memories: readonly string[],
   ) {
     this.version = library.version
     const { koffi } = library
-    if (pool instanceof HostPool) {
-      warmUpOnce(pool, koffi)
-      this.blocks = new HostBlocks(pool, koffi)
-      this.registrations.push(new Registration(library, HOST, this.blocks, 'plain'))
-      return
-    }
-    checkCuda(library)
+    const isHost = pool instanceof HostPool
+    if (!isHost) checkCuda(library)
     warmUpOnce(pool, koffi)
     if (results !== null) warmUpOnce(results, koffi)
-    this.blocks = new DeviceBlocks(pool, way === 'stream')
-    const { ordinal } = pool.context
-    this.registrations.push(new Registration(library, { kind: 'Cuda', ordinal }, this.blocks, way))
+    this.blocks = this.blocksFor(pool, null)
+    this.guarded = new GuardedSessions(this.blocks)
+    const place: MemoryPlace = isHost ? HOST : { kind: 'Cuda', ordinal: pool.context.ordinal }
+    this.registrations.push(new Registration(library, place, this.blocks, isHost ? 'plain' : way))
     if (results === null) return
     try {
       this.registrations.push(new Registration(library, HOST, new ResultBlocks(results, koffi), 'plain'))
@@ -175,6 +188,13 @@ export class ServedOnnxRuntime implements Disposable {
       for (const registration of this.registrations) registration.close()
       throw error
     }
+  }
+
+  /** Blocks of the pool: of all sessions in their scopes, or of the session that owns them. */
+  private blocksFor(pool: AnyPool, owner: Scope | null): Blocks {
+    const scopes = owner === null ? undefined : this.blocks.scopes
+    if (pool instanceof HostPool) return new HostBlocks(pool, this.library.koffi, owner, scopes)
+    return new DeviceBlocks(pool, this.way === 'stream', owner, scopes)
   }
 
   /**
@@ -209,72 +229,98 @@ export class ServedOnnxRuntime implements Disposable {
    * with a pool of its own rejects its runs by itself while that pool sleeps.
    */
   async as<T>(name: string, work: () => T | Promise<T>, options: OnnxScopeOptions = {}): Promise<T> {
-    if (typeof name !== 'string') throw new WrongTypeError(`as: name must be a text, not ${describe(name)}`)
-    checkOptionNames('as', options, ['pool'])
-    const { pool = null } = options
-    this.checkOpen('as')
-    if (pool === null) checkReady('as', this.pool)
-    else this.checkServable(pool)
-    checkName(name, pool ?? this.pool)
-    this.hasOtherPools ||= pool !== null && pool !== this.pool
-    const uses = this.hasOtherPools ? this.blocks.poolsOf(name) : new Set<AnyPool>()
-    const result = await this.within({ name, pool, uses, failure: null }, work)
+    const pool = this.checkWork('as', name, options)
+    this.blocks.hasOtherPools ||= pool !== this.pool
+    const uses = this.blocks.hasOtherPools ? this.blocks.poolsOf(name) : new Set<AnyPool>()
+    const given = options.pool ?? null
+    const result = await within(this.blocks, { name, pool: given, uses, failure: null }, work)
     uses.delete(this.pool) // it refuses by itself
-    if (uses.size > 0) this.guard(result, uses)
+    if (uses.size > 0) this.guarded.guard(result, uses)
     return result
   }
 
-  /** Runs `work` in a scope. Rejects with the scope's failure, if it has one. */
-  private async within<T>(scope: Scope, work: () => T | Promise<T>): Promise<T> {
-    const { scopes, underWay } = this.blocks
-    underWay.add(scope)
+  /**
+   * Makes a session by `create`, such as `() => InferenceSession.create(path, served.sessionOptions())`. All its memory
+   * comes from one pool, and is named `name`, also where its runs leave this thread. `as` does not change that.
+   *
+   * Its runs take turns. A run rejects with OutOfMemoryError if the pool could not serve a request of it, and with
+   * PoolError while the pool sleeps. `runSync` throws these errors, where the session has it. While a run is under way,
+   * its `release`, and `sleep` and `close` of the pool, are refused with PoolError.
+   *
+   * Sessions are made one after another. Rejects like `as`. Rejects with PoolError for a service of way 'external', and
+   * if the program makes a session without this call meanwhile. Rejects with TypeError for a result without `run`.
+   */
+  async createSession<T extends OnnxSession>(
+    name: string,
+    create: () => T | Promise<T>,
+    options: OnnxScopeOptions = {},
+  ): Promise<T> {
+    const pool = this.checkWork('createSession', name, options)
+    this.making++
+    const turn = this.made.then(() => this.make({ name, pool, uses: new Set(), failure: null }, pool, create))
+    this.made = turn.catch(() => {})
+    return turn.finally(() => this.making--)
+  }
+
+  private async make<T extends OnnxSession>(scope: Scope, pool: AnyPool, create: () => T | Promise<T>): Promise<T> {
+    const blocks = this.blocksFor(pool, scope)
+    const [registration] = this.registrations
+    const allocator = registration.lend(blocks)
+    this.owned.add(blocks)
+    const drop = () => {
+      registration.drop(allocator)
+      this.forget(blocks)
+    }
+    blocks.isMaking = true
     try {
-      const result = await scopes.run(scope, work)
-      if (scope.failure === null) return result
-      if (isSession(result)) await result.release() // a session beyond the limit
+      const session = await within(blocks, scope, create)
+      if (!isSession(session)) {
+        throw new WrongTypeError(`createSession: create must return a session, not ${describe(session)}; use as()`)
+      }
+      new OwnSession(blocks, pool, drop).takeOver(session)
+      return session
     } catch (error) {
-      if (scope.failure === null) throw error
-      scope.failure.cause = error
+      if (blocks.isEmpty && !blocks.isMixed) drop()
+      throw error
     } finally {
-      underWay.delete(scope)
-    }
-    throw scope.failure
-  }
-
-  /** Lets a session refuse its runs while one of the pools sleeps, whoever calls `run`. Other values stay. */
-  private guard(session: unknown, pools: ReadonlySet<AnyPool>): void {
-    if (!isSession(session)) return
-    const known = this.guarded.get(session)
-    if (known !== undefined) {
-      for (const pool of pools) known.add(pool)
-      return
-    }
-    const own = new Set(pools)
-    this.guarded.set(session, own)
-    const run = session.run.bind(session)
-    session.run = async (...args) => {
-      if ([...own].some(sleeps)) throw asleepError('run', '')
-      const scope = this.blocks.scopes.getStore()
-      if (scope === undefined)
-        return await this.within({ name: '', pool: null, uses: own, failure: null }, () => run(...args))
-      for (const pool of own) scope.uses.add(pool)
-      return await run(...args)
+      blocks.isMaking = false
+      registration.restore()
     }
   }
 
-  /** The memory that sessions hold, by the names given to `as`; '' for memory without a name. Most bytes first. */
+  /** Keeps the counts of a session that has no memory any more. */
+  private forget(blocks: Blocks): void {
+    this.past.allocations += blocks.allocations
+    this.past.failures += blocks.failures
+    this.owned.delete(blocks)
+  }
+
+  /** The pool that the work's memory comes from; throws what `as` rejects with before its work. */
+  private checkWork(call: string, name: string, options: OnnxScopeOptions): AnyPool {
+    if (typeof name !== 'string') throw new WrongTypeError(`${call}: name must be a text, not ${describe(name)}`)
+    checkOptionNames(call, options, ['pool'])
+    const pool = options.pool ?? this.pool
+    this.checkOpen(call)
+    checkServable(call, pool, this.pool)
+    checkName(call, name, pool)
+    return pool
+  }
+
+  /** The memory that sessions hold, by the names given to `as` and `createSession`; '' without a name. Most first. */
   live(): LiveGroup[] {
-    return this.blocks.groups()
+    const blocks = [this.blocks, ...this.owned].flatMap(({ live }) => live)
+    return groupLive(blocks, ({ name }) => name)
   }
 
   /** The counters of this service. */
   stats(): OnnxRuntimeStats {
     const groups = this.live()
+    const all = [this.past, this.blocks, ...this.owned]
     return {
       liveBytes: groups.reduce((sum, { bytes }) => sum + bytes, 0),
       liveBuffers: groups.reduce((sum, { buffers }) => sum + buffers, 0),
-      allocations: this.blocks.allocations,
-      failures: this.blocks.failures,
+      allocations: all.reduce((sum, { allocations }) => sum + allocations, 0),
+      failures: all.reduce((sum, { failures }) => sum + failures, 0),
     }
   }
 
@@ -289,6 +335,9 @@ export class ServedOnnxRuntime implements Disposable {
    */
   close(): void {
     if (this.isClosed) return
+    if (this.making > 0) {
+      throw new PoolError('close: a session is being made; await createSession() first', 'ERR_POOL_IN_USE')
+    }
     const groups = this.live()
     if (groups.length > 0) {
       const who = groups.map(({ name, bytes }) => `${name === '' ? 'unnamed' : `'${name}'`} ${formatBytes(bytes)}`)
@@ -297,10 +346,10 @@ export class ServedOnnxRuntime implements Disposable {
         'ERR_POOL_IN_USE',
       )
     }
-    this.blocks.forgetStreams()
+    for (const blocks of [this.blocks, ...this.owned]) blocks.forgetStreams()
     for (const registration of this.registrations) registration.close()
     this.isClosed = true
-    for (const memory of this.memories) served.delete(memory)
+    endServing(this.memories)
   }
 
   /** `close()` at the end of a `using` block. Where that throws, this warns. */
@@ -333,17 +382,6 @@ export class ServedOnnxRuntime implements Disposable {
     return providers.map((each, index) => (index === at ? { ...options, deviceId } : each))
   }
 
-  private checkServable(pool: Pool | HostPool): void {
-    const host = this.pool instanceof HostPool
-    if (!(pool instanceof (host ? HostPool : Pool))) {
-      throw new WrongTypeError(`as: pool must be a ${host ? 'host pool' : "device's pool"}, not ${describe(pool)}`)
-    }
-    checkReady('as', pool)
-    if (!(pool instanceof HostPool) && !(this.pool instanceof HostPool) && pool.context !== this.pool.context) {
-      throw new PoolError('as: pool is of another device; make it from the device of the service', 'ERR_OTHER_DEVICE')
-    }
-  }
-
   private checkOpen(call: string): void {
     if (this.isClosed) {
       throw new PoolError(`${call}: the service is closed; call serveOnnxRuntime again`, 'ERR_POOL_CLOSED')
@@ -351,53 +389,4 @@ export class ServedOnnxRuntime implements Disposable {
   }
 }
 
-function isSession(value: unknown): value is GuardedSession {
-  const session = value as Partial<GuardedSession> | null | undefined
-  return typeof session?.run === 'function' && typeof session.release === 'function'
-}
-
 showAsText(ServedOnnxRuntime)
-
-/** Throws RangeError if buffers of a device's pool, or of those behind a wrapper, cannot have the name as a label. */
-function checkName(name: string, pool: AnyPool): void {
-  if (pool instanceof HostPool) return
-  for (const { labels } of pool.sources as readonly { readonly labels?: LabelStore }[]) labels?.check('as: name', name)
-}
-
-function checkReady(call: string, pool: Pool | HostPool): void {
-  const { closed } = pool as { closed?: boolean }
-  if (closed === true) throw new PoolError(`${call}: the pool is closed; serve another pool`, 'ERR_POOL_CLOSED')
-  if (sleeps(pool)) throw new PoolError(`${call}: the pool sleeps; await pool.wake() first`, 'ERR_POOL_ASLEEP')
-}
-
-function checkResults(results: HostPool, pool: AnyPool): void {
-  if (!(results instanceof HostPool)) {
-    throw new WrongTypeError(`serveOnnxRuntime: results must be a host pool, not ${describe(results)}`)
-  }
-  if (pool instanceof HostPool) {
-    throw new WrongTypeError(
-      "serveOnnxRuntime: results are for a device's pool; a host pool serves the CPU's results anyway",
-    )
-  }
-  checkReady('serveOnnxRuntime: results', results)
-  if (results.context.ordinal !== pool.context.ordinal) {
-    throw new PoolError(
-      'serveOnnxRuntime: results is of another device; make it from the device of the pool',
-      'ERR_OTHER_DEVICE',
-    )
-  }
-}
-
-/** Asks for the CUDA provider by a call that answers; others end the process without it. */
-function checkCuda(library: OnnxRuntimeLibrary): void {
-  const out: Pointer[] = [0]
-  const failure = library.failure('CreateCUDAProviderOptions', out)
-  if (failure !== null) {
-    throw new NoLibraryError(
-      `ONNX Runtime ${library.version} has no CUDA provider (${failure}); ` +
-        'put libonnxruntime_providers_cuda.so and libonnxruntime_providers_shared.so of that version beside ' +
-        library.path,
-    )
-  }
-  library.call('ReleaseCUDAProviderOptions', out[0])
-}

@@ -24,6 +24,7 @@ import { checkAlignment } from '../caching/alignment.js'
 import type { CloseReport } from '../closable-pool.js'
 import { type AllocateOptions, allocateLong, isLongForm } from '../long-form.js'
 import type { PoolStats } from '../pool.js'
+import { checkNotRunning } from '../sleep/running-work.js'
 import { Arena, alignUnitsOf, unitsOf } from './arena.js'
 import { type ArenaMemory, openArenaMemory, RegionMemory } from './arena-memory.js'
 import { type AnyArenaOptions, type ArenaOptions, checkArenaOptions, parseArenaOptions } from './arena-options.js'
@@ -253,6 +254,7 @@ export class ArenaPool extends Arena {
   }
 
   close(): CloseReport {
+    checkNotRunning('close', this)
     this.memory.watch.checkNotTelling('close')
     if (!this.givenBack) this.finishWork()
     const report = { heldBuffers: this.bump.liveBlocks, heldBytes: this.bump.requestedBytes }

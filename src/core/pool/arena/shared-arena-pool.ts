@@ -22,6 +22,7 @@ import { checkAlignment } from '../caching/alignment.js'
 import { type CloseReport, inUseError } from '../closable-pool.js'
 import { type AllocateOptions, allocateLong, isLongForm } from '../long-form.js'
 import type { PoolStats } from '../pool.js'
+import { checkNotRunning } from '../sleep/running-work.js'
 import { checkTransferred, checkTransferredList, type TransferredBuffer } from '../transferred-buffer.js'
 import { Arena, alignUnitsOf, unitsOf } from './arena.js'
 import { ArenaAllocation } from './arena-allocation.js'
@@ -234,6 +235,7 @@ export class SharedArenaPool<D = unknown> extends Arena {
    * much was held. A second close does nothing.
    */
   close(): CloseReport {
+    checkNotRunning('close', this)
     this.watch.checkNotTelling('close')
     if (this.closed) {
       this.context.destroyRest()

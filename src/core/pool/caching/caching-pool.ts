@@ -27,6 +27,7 @@ import { type AllocateOptions, allocateLong, isLongForm } from '../long-form.js'
 import { policy } from '../policy.js'
 import type { PoolStats } from '../pool.js'
 import { ReservedWatch } from '../reserved-watch.js'
+import { checkNotRunning } from '../sleep/running-work.js'
 import type { SleepOptions, WakeOptions } from '../sleep/sleep-options.js'
 import type { Sleeper } from '../sleep/sleeper.js'
 import { type OffPath, releaseOffPath, takeOffPath } from '../slow-calls.js'
@@ -244,12 +245,13 @@ export class CachingPool extends ReservingPool implements BlockOwner {
    * Gives all memory back to the device, and keeps addresses, buffers, typed views and graphs for `wake`. Contents are
    * copied to pinned host memory first, once all work on the memory is complete; Node goes on meanwhile. Buffers can
    * be freed while the pool sleeps or changes; every other use of the memory throws PoolError. Rejects with PoolError
-   * while captured work uses the pool, an observer has its segments, or it sleeps already; also in debug mode, or
-   * without backing 'virtual'. Rejects with OutOfMemoryError without enough host memory, and with CudaError. Nothing
-   * has changed then, except if the driver refuses to take memory back: the pool sleeps, and another `sleep` tries
-   * again.
+   * while captured work or a run of ONNX Runtime uses the pool, an observer has its segments, or it sleeps already;
+   * also in debug mode, or without backing 'virtual'. Rejects with OutOfMemoryError without enough host memory, and
+   * with CudaError. Nothing has changed then, except if the driver refuses to take memory back: the pool sleeps, and
+   * another `sleep` tries again.
    */
   async sleep(options: SleepOptions = {}): Promise<void> {
+    checkNotRunning('sleep', this)
     await this.changeSleep('sleep', sleeper => sleeper.sleep(options))
   }
 
@@ -427,6 +429,7 @@ export class CachingPool extends ReservingPool implements BlockOwner {
   }
 
   close(): CloseReport {
+    checkNotRunning('close', this)
     this.finishWork()
     const { liveBuffers: heldBuffers, requestedBytes: heldBytes } = this.stats()
     this.acceptedClocks = null

@@ -22,6 +22,7 @@ import { publishOutOfMemory } from '../channels.js'
 import type { CloseReport } from '../closable-pool.js'
 import { groupLive, type LiveGroup, labelOf } from '../labels.js'
 import { type AllocateOptions, allocateLong, isLongForm } from '../long-form.js'
+import { checkNotRunning } from '../sleep/running-work.js'
 import { DebugAllocation, siteText } from './debug-allocation.js'
 import { fillPattern, firstChange, Pattern, waitUnnoticed } from './fill-patterns.js'
 import { Quarantine } from './quarantine.js'
@@ -182,6 +183,7 @@ export class DebugPool extends CachingPool {
    * memory.
    */
   override close(): DebugCloseReport {
+    checkNotRunning('close', this)
     this.finishWork()
     const faults: DebugError[] = []
     const lost = this.live()

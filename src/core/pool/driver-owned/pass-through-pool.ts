@@ -17,6 +17,7 @@ import { type AllocateOptions, allocateLong, isLongForm } from '../long-form.js'
 import { askForLess, beyondDevice, deviceFull, figuresOf } from '../out-of-memory.js'
 import type { PoolStats } from '../pool.js'
 import { RecordAllocation, type RecordPool } from '../record-allocation.js'
+import { checkNotRunning } from '../sleep/running-work.js'
 
 /** The float64 of a record with the device address; the caching pool keeps a stamp there. */
 const ADDRESS = 4
@@ -164,6 +165,7 @@ export abstract class PassThroughPool extends ClosablePool implements RecordPool
 
   /** Waits for pending work, and frees all live buffers; returns how many. A second close does nothing. */
   close(): CloseReport {
+    checkNotRunning('close', this)
     const report = { heldBuffers: this.allocations - this.frees, heldBytes: this.liveBytes }
     if (this.givenBack) return report
     this.clocks.context.finishWork()

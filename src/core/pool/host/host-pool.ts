@@ -29,6 +29,7 @@ import { type AllocateOptions, allocateLong, allocateSoon, isLongForm } from '..
 import { askForLess, figuresOf, raiseTo } from '../out-of-memory.js'
 import { type PoolStats, poolJson, poolText } from '../pool.js'
 import type { HostMemoryBuffer } from '../sleep/host-copies.js'
+import { checkNotRunning } from '../sleep/running-work.js'
 import { HostArray } from './host-array.js'
 import { HostBuffer } from './host-buffer.js'
 import { HOST, type HostPoolOptions, hostConfig, parseHostPoolOptions } from './host-options.js'
@@ -212,6 +213,7 @@ export abstract class HostPool implements Disposable, AsyncDisposable {
    * were. Arrays made from buffers stay readable, as ordinary memory. A second close does nothing.
    */
   close(): CloseReport {
+    checkNotRunning('close', this)
     const report = this.blocks.close()
     this.standIn?.close()
     return report

@@ -33,6 +33,7 @@ import { publishOutOfMemory } from '../channels.js'
 import type { CloseReport } from '../closable-pool.js'
 import { type AllocateOptions, allocateLong, isLongForm } from '../long-form.js'
 import type { PoolStats } from '../pool.js'
+import { checkNotRunning } from '../sleep/running-work.js'
 import { checkTransferred, checkTransferredList, type TransferredBuffer } from '../transferred-buffer.js'
 import { AddressLookup } from './address-lookup.js'
 import { AdoptedBlock, type AdoptedOwner } from './adopted-block.js'
@@ -462,6 +463,7 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
    */
   close(): CloseReport {
     if (this.closed) return { heldBuffers: 0, heldBytes: 0 }
+    checkNotRunning('close', this)
     if (this.creator) this.clocks.registry.checkNoCapture('close')
     const { buffers, bytes } = this.server.isLost ? this.leaveLost() : this.askToClose()
     // Only now that the answer is here: the next thread of this number asks in the same place.

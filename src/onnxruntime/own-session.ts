@@ -1,0 +1,102 @@
+// A session with an allocator of its own: its memory comes from one pool, and any thread may ask. Its runs take turns,
+// so only one is under way when the pool refuses a request, and fails for it.
+
+import { PoolError } from '../core/base/errors.js'
+import { beginRunning, endRunning } from '../core/pool/sleep/running-work.js'
+import type { AnyPool, Blocks, Scope } from './blocks.js'
+import { checkReady } from './checks.js'
+import type { OnnxSession } from './guarded-session.js'
+
+export class OwnSession {
+  private readonly scope: Scope
+  private readonly what: string
+  /** resolves when the runs that were called so far have ended */
+  private last: Promise<unknown> = Promise.resolve()
+  /** runs that were called, and have not ended */
+  private pending = 0
+  private isReleased = false
+
+  constructor(
+    private readonly blocks: Blocks,
+    private readonly pool: AnyPool,
+    /** called when the session has freed all its memory */
+    private readonly drop: () => void,
+  ) {
+    this.scope = blocks.owner!
+    this.what = `a run of '${this.scope.name}'`
+  }
+
+  /** Replaces the calls of a new session. */
+  takeOver(session: OnnxSession): void {
+    const run = session.run.bind(session)
+    const runSync = session.runSync?.bind(session)
+    const release = session.release.bind(session)
+    session.run = (...args) => this.inTurn(() => run(...args))
+    if (runSync !== undefined) session.runSync = (...args) => this.runAlone(() => runSync(...args))
+    session.release = async () => {
+      if (this.pending > 0) throw this.busy('release')
+      this.isReleased = true
+      await release()
+      this.blocks.forgetStreams()
+      if (this.blocks.isEmpty) this.drop()
+    }
+  }
+
+  private inTurn(work: () => Promise<unknown>): Promise<unknown> {
+    this.pending++
+    const turn = this.last.then(() => this.run(work)).finally(() => this.pending--)
+    this.last = turn.catch(() => {})
+    return turn
+  }
+
+  private async run(work: () => Promise<unknown>): Promise<unknown> {
+    this.begin('run')
+    try {
+      const result = await work()
+      if (this.scope.failure === null) return result
+    } catch (error) {
+      this.noteCause(error)
+    } finally {
+      this.end()
+    }
+    throw this.scope.failure
+  }
+
+  /** A run that this thread waits for, so that requests come by its own stack and cost what they do in one thread. */
+  private runAlone(work: () => unknown): unknown {
+    if (this.pending > 0) throw this.busy('runSync')
+    this.begin('runSync')
+    try {
+      const result = work()
+      if (this.scope.failure === null) return result
+    } catch (error) {
+      this.noteCause(error)
+    } finally {
+      this.end()
+    }
+    throw this.scope.failure
+  }
+
+  private begin(call: string): void {
+    if (this.isReleased) throw new PoolError(`${call}: the session '${this.scope.name}' is released; create another`)
+    checkReady(call, this.pool)
+    this.scope.failure = null
+    this.blocks.underWay.add(this.scope)
+    beginRunning(this.pool, this.what)
+  }
+
+  private end(): void {
+    endRunning(this.pool, this.what)
+    this.blocks.underWay.delete(this.scope)
+  }
+
+  /** ONNX Runtime's error follows from a refused request; without one it is the error of the run. */
+  private noteCause(error: unknown): void {
+    if (this.scope.failure === null) throw error
+    this.scope.failure.cause = error
+  }
+
+  private busy(call: string): PoolError {
+    return new PoolError(`${call}: ${this.what} is under way; await it first`, 'ERR_POOL_IN_USE')
+  }
+}
