@@ -60,10 +60,14 @@ export class Transfers {
       else if (this.hosts.has(host)) this.checkRange(ptr, host.byteLength)
       else throw this.interceptor.invalid('a batch copies to registered host memory only')
     }
-    for (const { host, ptr } of copies.toReversed()) {
-      if (direction === 'toHost') this.download(context, queue, host, ptr)
-      else this.upload(context, queue, ptr, isReadNow ? bytesOf(host).slice() : host)
-    }
+    const { memory } = context
+    const pieces = copies.map(({ host, ptr }) => ({ ptr, host: isReadNow ? bytesOf(host).slice() : host })).reverse()
+    this.scheduler.submit(queue, () => {
+      for (const { host, ptr } of pieces) {
+        if (direction === 'toHost') memory.read(ptr, this.registered(host))
+        else memory.write(ptr, this.hosts.has(host) ? this.registered(host) : bytesOf(host))
+      }
+    })
   }
 
   copy(context: SimulatedContext, queue: StreamQueue, target: number, source: number, bytes: number): void {
