@@ -58,6 +58,8 @@ export class HostCopies {
   /** by device address */
   private readonly copies = new Map<number, Copy>()
   private readonly pieces: HostPieces
+  /** bytes of a shared piece; less after the host had none so large */
+  private mostSharedBytes = MOST_SHARED_BYTES
 
   constructor(context: Context) {
     this.pieces = new HostPieces(context)
@@ -98,14 +100,27 @@ export class HostCopies {
   }
 
   /**
-   * Has host memory for exactly these extents. Node goes on between the pieces; `checkOpen` throws if the copies are of
-   * no use any more. Throws OutOfMemoryError if there is not enough; the caller then drops all copies.
+   * Gives up the copies that these extents cannot use, and those that share a piece with copies given up before: it
+   * would be kept for less than it has. Such extents are copied again.
+   */
+  keepFor(extents: readonly Extent[]): void {
+    if (this.copies.size === 0) return
+    const wanted = new Map(extents.map(({ ptr, bytes }) => [ptr, bytes]))
+    for (const [ptr, { bytes }] of this.copies) if (wanted.get(ptr) !== bytes) this.drop(ptr)
+    for (const [ptr, { parts }] of this.copies) {
+      if (parts.some(({ piece }) => piece.usedBytes < piece.bytes.length)) this.drop(ptr)
+    }
+  }
+
+  /**
+   * After `keepFor`: has host memory for all of these extents. Node goes on between the pieces; `checkOpen` throws if
+   * the copies are of no use any more. Throws OutOfMemoryError if there is not enough; the caller then drops all copies.
    */
   async fit(extents: readonly Extent[], into: HostMemory | undefined, checkOpen: () => void): Promise<void> {
-    this.dropOthers(extents)
     const missing = extents.filter(extent => !this.has(extent))
     if (into !== undefined) checkRoom(bytesOfAll(missing), into)
     for (const { ptr, version } of extents) if (this.copies.has(ptr)) this.copies.get(ptr)!.version = version
+    this.mostSharedBytes = MOST_SHARED_BYTES
     for (let next = 0; next < missing.length; ) {
       const extent = missing[next]
       if (isSmall(extent)) next += this.takeShared(missing, next, into)
@@ -115,11 +130,9 @@ export class HostCopies {
     }
   }
 
-  /** Tells host pools that copies of extents on `stream` use their memory until it is freed. */
-  noteUse(extents: readonly Extent[], stream: Stream): void {
-    const pieces = new Set<Piece>()
-    for (const { ptr } of extents) for (const { piece } of this.copies.get(ptr)!.parts) pieces.add(piece)
-    for (const { buffer } of pieces) if (buffer !== null && !buffer.freed) buffer.recordUse(stream)
+  /** Tells host pools that copies on `stream` use their memory until it is freed. */
+  noteUse(stream: Stream): void {
+    this.pieces.noteUse(stream)
   }
 
   /** Gives up one copy. Its host memory goes back, once no other extent has a copy in the same piece. */
@@ -136,13 +149,6 @@ export class HostCopies {
     for (const ptr of [...this.copies.keys()]) if (!kept.has(ptr)) this.drop(ptr)
   }
 
-  /** Gives up the copies that none of these extents can use. */
-  private dropOthers(extents: readonly Extent[]): void {
-    if (this.copies.size === 0) return
-    const wanted = new Map(extents.map(({ ptr, bytes }) => [ptr, bytes]))
-    for (const [ptr, { bytes }] of this.copies) if (wanted.get(ptr) !== bytes) this.drop(ptr)
-  }
-
   /** One more piece for a large extent; returns whether it was the last. */
   private takeOwn({ ptr, bytes, version }: Extent, into: HostMemory | undefined): boolean {
     const copy = this.copies.get(ptr) ?? { bytes, version, parts: [] }
@@ -153,18 +159,14 @@ export class HostCopies {
     return rest === piece.bytes.length
   }
 
-  /** A piece for small extents from `first` on; returns for how many. Halves it if the host has no such piece. */
+  /** A piece for small extents from `first` on; returns for how many. */
   private takeShared(extents: readonly Extent[], first: number, into: HostMemory | undefined): number {
-    let sharing = sharingFrom(extents, first, MOST_SHARED_BYTES)
-    let piece: Piece | null = null
+    let sharing = sharingFrom(extents, first, this.mostSharedBytes)
+    let piece = this.tryTake(sharing, into)
     while (piece === null) {
-      const bytes = bytesOfAll(sharing)
-      try {
-        piece = this.pieces.take(bytes, into)
-      } catch (error) {
-        if (!(error instanceof OutOfMemoryError) || sharing.length === 1) throw error
-        sharing = sharingFrom(extents, first, bytes / 2)
-      }
+      this.mostSharedBytes = bytesOfAll(sharing) / 2
+      sharing = sharingFrom(extents, first, this.mostSharedBytes)
+      piece = this.tryTake(sharing, into)
     }
     let start = 0
     for (const { ptr, bytes, version } of sharing) {
@@ -172,6 +174,16 @@ export class HostCopies {
       start += bytes
     }
     return sharing.length
+  }
+
+  /** A piece for all of these extents; null if a smaller one may be found. */
+  private tryTake(extents: readonly Extent[], into: HostMemory | undefined): Piece | null {
+    try {
+      return this.pieces.take(bytesOfAll(extents), into)
+    } catch (error) {
+      if (!(error instanceof OutOfMemoryError) || extents.length === 1) throw error
+      return null
+    }
   }
 }
 

@@ -42,6 +42,7 @@ export interface Piece {
 export class HostPieces {
   /** bytes of all pieces */
   bytes = 0
+  private readonly pieces = new Set<Piece>()
   private readonly pinned: PinnedSegments
 
   constructor(private readonly context: Context) {
@@ -50,32 +51,41 @@ export class HostPieces {
 
   /** A piece of `length` bytes, all of them in use. Throws OutOfMemoryError if there is no such piece. */
   take(length: number, into: HostMemory | undefined): Piece {
-    if (into !== undefined) {
-      const buffer = into.allocate(length)
-      into.sleepCopies.add(buffer)
-      this.bytes += length
-      return { bytes: buffer.bytes, buffer, from: into, usedBytes: length }
-    }
-    const roundBytes = Math.ceil(length / PAGE_BYTES) * PAGE_BYTES
-    const address = this.pinned.obtain(roundBytes)
-    if (address === 0) throw noHostMemory(length)
+    const piece = into === undefined ? this.pin(length) : takeFrom(into, length)
+    this.pieces.add(piece)
     this.bytes += length
-    return { bytes: this.pinned.bytesAt(address, length), buffer: null, from: into, usedBytes: length }
+    return piece
+  }
+
+  /** Tells host pools that work on `stream` uses their memory until it is freed. */
+  noteUse(stream: Stream): void {
+    for (const { buffer } of this.pieces) if (buffer !== null && !buffer.freed) buffer.recordUse(stream)
   }
 
   /** Ends the use of some bytes. Copies that still run are waited for by the piece's pool, or by the driver. */
   release(piece: Piece, length: number): void {
     piece.usedBytes -= length
-    if (piece.usedBytes === 0) this.giveBack(piece)
-  }
-
-  private giveBack({ bytes, buffer, from }: Piece): void {
+    if (piece.usedBytes > 0) return
+    const { bytes, buffer, from } = piece
+    this.pieces.delete(piece)
     this.bytes -= bytes.length
     if (buffer !== null) from?.sleepCopies.delete(buffer)
     if (this.context.released) return // with all its registrations
     if (buffer === null) this.context.discard(driver => this.pinned.giveBack(driver.hostAddress(bytes)))
     else if (!buffer.freed) buffer.free()
   }
+
+  private pin(length: number): Piece {
+    const address = this.pinned.obtain(Math.ceil(length / PAGE_BYTES) * PAGE_BYTES)
+    if (address === 0) throw noHostMemory(length)
+    return { bytes: this.pinned.bytesAt(address, length), buffer: null, from: undefined, usedBytes: length }
+  }
+}
+
+function takeFrom(from: HostMemory, length: number): Piece {
+  const buffer = from.allocate(length)
+  from.sleepCopies.add(buffer)
+  return { bytes: buffer.bytes, buffer, from, usedBytes: length }
 }
 
 /** Throws OutOfMemoryError if a host pool has no room for `bytes` of copies. */

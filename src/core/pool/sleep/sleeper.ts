@@ -187,11 +187,12 @@ export class Sleeper {
   private async copyOut({ into, unchanged, onProgress }: ReturnType<typeof readSleepOptions>): Promise<void> {
     const { memory, copies } = this
     const extents = memory.extents()
+    copies.keepFor(extents)
     const changed = extents.filter(extent => !unchanged || !copies.holds(extent))
     await copies.fit(extents, into, () => this.checkOpen('sleep'))
     const stream = new CopyStream(memory.clocks, bytesOf(changed), onProgress)
     try {
-      copies.noteUse(changed, stream.stream)
+      copies.noteUse(stream.stream)
       for (const step of inSteps(copies.placesOf(changed))) {
         stream.copy('toHost', step)
         await stream.untilFew()
@@ -216,7 +217,7 @@ export class Sleeper {
     const stream = new CopyStream(memory.clocks, bytesOf(extents), onProgress)
     let isHeld = false
     try {
-      copies.noteUse(extents, stream.stream)
+      copies.noteUse(stream.stream)
       for (const mapped of inMappedOrder(copies.placesOf(extents), memory.map())) stream.copy('toDevice', mapped)
       isHeld = wait === 'streams' && !memory.hasPeers && stream.holdStreams()
       if (!isHeld) await stream.untilArrived()
