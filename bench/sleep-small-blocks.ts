@@ -1,5 +1,6 @@
 // Sleep and wake of a pool with many small blocks: with the driver's batches of copies and without, by turns, beside
-// plain copies of as many bytes. It uses nothing that older versions lack, so that their build can be timed by it, too.
+// plain copies of as many bytes; and with memory that is pinned for each sleep. It uses nothing that older versions
+// lack, so that their build can be timed by it, too.
 // Run: node dist/bench/sleep-small-blocks.js [--device D] [--count N] [--smoke] [--save DIR]
 
 import { formatBytes, KiB, MiB } from '../src/core/base/bytes.js'
@@ -14,7 +15,10 @@ const values = optionsOf<BenchOptions & { readonly count: number; readonly round
 const device = deviceOf(program)
 const COUNT = values.smoke ? 200 : values.count
 const ROUNDS = values.smoke ? 2 : values.rounds
-const WAYS = ['batches', 'one by one'] as const
+/** Sleeps without a host pool; each pins memory, which takes long. */
+const PINNING_ROUNDS = values.smoke ? 1 : 3
+const WAYS = ['batches', 'one by one', 'pinning'] as const
+const CALLS = ['sleep', 'wake'] as const
 const PLAIN_BYTES = 64 * MiB
 
 interface Row {
@@ -22,7 +26,7 @@ interface Row {
   /** 'neighbours', or 'gaps' with a free block before each */
   readonly layout: string
   readonly way: string
-  readonly call: 'sleep' | 'wake'
+  readonly call: Call
   readonly medianMs: number
   readonly leastMs: number
   /** the median in plain copies of as many bytes */
@@ -30,13 +34,14 @@ interface Row {
 }
 
 type Way = (typeof WAYS)[number]
+type Call = (typeof CALLS)[number]
 
 const machine = machineOf(device)
 const version = device.driver.cuDriverGetVersion.bind(device.driver)
 
 /** A driver of an older version has no batches. */
 function choose(way: Way): void {
-  device.driver.cuDriverGetVersion = () => (way === 'batches' ? version() : 12_000)
+  device.driver.cuDriverGetVersion = () => (way === 'one by one' ? 12_000 : version())
 }
 
 async function timed(work: () => Promise<void>): Promise<number> {
@@ -46,7 +51,7 @@ async function timed(work: () => Promise<void>): Promise<number> {
 }
 
 /** The milliseconds of plain copies of `bytes` bytes in parts of 64 MiB. */
-async function plainCopies(pool: CachingPool, host: HostPool, bytes: number, call: 'sleep' | 'wake'): Promise<number> {
+async function plainCopies(pool: CachingPool, host: HostPool, bytes: number, call: Call): Promise<number> {
   const sizes = Array.from({ length: Math.ceil(bytes / PLAIN_BYTES) }, (_, part) =>
     Math.min(PLAIN_BYTES, bytes - part * PLAIN_BYTES),
   )
@@ -81,25 +86,30 @@ function check(buffers: readonly DeviceBuffer[]): void {
   }
 }
 
+/** The ways by turns; the first round of each is not counted. */
+function* turns(): Generator<Way> {
+  for (let round = 0; round <= ROUNDS; round++) {
+    yield 'batches'
+    yield 'one by one'
+  }
+  for (let round = 0; round <= PINNING_ROUNDS; round++) yield 'pinning'
+}
+
 async function measure(blockBytes: number, layout: string): Promise<Row[]> {
   const limit = 3 * COUNT * blockBytes + 256 * MiB
   const pool = device.createPool({ backing: 'virtual', maxPoolBytes: limit })
   const host = device.createHostPool({ maxPoolBytes: limit, segmentBytes: PLAIN_BYTES })
   const buffers = allocate(pool, blockBytes, layout)
   for (const [index, buffer] of buffers.entries()) buffer.fill(index % 256)
-  const times = { 'batches sleep': [], 'batches wake': [], 'one by one sleep': [], 'one by one wake': [] }
-  const timesOf = (way: Way, call: 'sleep' | 'wake'): number[] => times[`${way} ${call}`]
+  const times = new Map<string, number[]>()
   let bytes = 0
-  for (let round = 0; round <= ROUNDS; round++) {
-    for (const way of WAYS) {
-      choose(way)
-      const asleep = await timed(() => pool.sleep({ into: host }))
-      bytes = pool.stats().hostCopyBytes
-      const awake = await timed(() => pool.wake())
-      if (round === 0) continue
-      timesOf(way, 'sleep').push(asleep)
-      timesOf(way, 'wake').push(awake)
-    }
+  for (const way of turns()) {
+    choose(way)
+    const asleep = await timed(() => pool.sleep(way === 'pinning' ? {} : { into: host }))
+    bytes = pool.stats().hostCopyBytes
+    const awake = await timed(() => pool.wake())
+    times.set(`${way} sleep`, [...(times.get(`${way} sleep`) ?? []), asleep])
+    times.set(`${way} wake`, [...(times.get(`${way} wake`) ?? []), awake])
   }
   check(buffers)
   for (const buffer of buffers) buffer.free()
@@ -110,17 +120,17 @@ async function measure(blockBytes: number, layout: string): Promise<Row[]> {
   }
   pool.close()
   host.close()
-  const calls = ['sleep', 'wake'] as const
   return WAYS.flatMap(way =>
-    calls.map(call => {
-      const medianMs = median(timesOf(way, call))
+    CALLS.map(call => {
+      const counted = times.get(`${way} ${call}`)!.slice(1)
+      const medianMs = median(counted)
       return {
         block: formatBytes(blockBytes),
         layout,
         way,
         call,
         medianMs: Number(medianMs.toFixed(2)),
-        leastMs: Number(Math.min(...timesOf(way, call)).toFixed(2)),
+        leastMs: Number(Math.min(...counted).toFixed(2)),
         plainCopies: Number((medianMs / plain[call]).toFixed(2)),
       }
     }),

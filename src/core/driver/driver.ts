@@ -33,7 +33,9 @@ export interface KernelArguments {
 
 /** One copy of a batch, between host memory and as many bytes at a device address. */
 export interface BatchedCopy {
+  /** memory in this process */
   readonly host: ArrayBufferView
+  /** an address on the device */
   readonly ptr: number
 }
 

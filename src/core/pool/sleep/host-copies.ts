@@ -114,7 +114,7 @@ export class HostCopies {
 
   /**
    * After `keepFor`: has host memory for all of these extents. Node goes on between the pieces; `checkOpen` throws if
-   * the copies are of no use any more. Throws OutOfMemoryError if there is not enough; the caller then drops all copies.
+   * the copies are of no use any more. Throws OutOfMemoryError if there is not enough; the caller then drops all.
    */
   async fit(extents: readonly Extent[], into: HostMemory | undefined, checkOpen: () => void): Promise<void> {
     const missing = extents.filter(extent => !this.has(extent))

@@ -1,5 +1,5 @@
-// Pools with many small blocks: which copies of a sleep and a wake are joined, which go in one call of the driver, and
-// what becomes of host memory that several blocks share.
+// Sleep and wake of many small blocks: copies that are joined, copies that go in one call of the driver, and host
+// memory that several blocks share.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
