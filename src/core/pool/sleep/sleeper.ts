@@ -218,7 +218,9 @@ export class Sleeper {
     let isHeld = false
     try {
       copies.noteUse(stream.stream)
-      for (const mapped of inMappedOrder(copies.placesOf(extents), memory.map())) stream.copy('toDevice', mapped)
+      for (const mapped of inMappedOrder(copies.placesOf(extents), memory.map())) {
+        for (const step of inSteps(mapped)) stream.copy('toDevice', step)
+      }
       isHeld = wait === 'streams' && !memory.hasPeers && stream.holdStreams()
       if (!isHeld) await stream.untilArrived()
       this.checkOpen('wake')
