@@ -60,6 +60,19 @@ describe('host memory for copies', () => {
     ])
   })
 
+  it('makes two copies of neighbours that are apart on the host', async () => {
+    const [first, second, third] = sideBySide([4 * KiB, 4 * KiB, 4 * KiB])
+    const { copies } = await placesOf([first, third, second])
+    const places = copies.placesOf([first, second])
+    assert.deepEqual(
+      places.map(({ ptr, host }) => [ptr - FIRST, host.byteOffset - places[0].host.byteOffset, host.byteLength]),
+      [
+        [0, 0, 4 * KiB],
+        [4 * KiB, 8 * KiB, 4 * KiB],
+      ],
+    )
+  })
+
   it('keeps copies that fit, in pieces of which all is used', async () => {
     const extents = sideBySide([1 * MiB, 1 * MiB, 1 * MiB, 5 * MiB])
     const { copies } = await placesOf(extents)
