@@ -6,7 +6,7 @@
 
 import { CudaError } from '../src/core/base/errors.js'
 import { RESULT } from '../src/core/driver/constants.js'
-import type { KernelArguments, LaunchShape } from '../src/core/driver/driver.js'
+import type { BatchedCopy, CopyDirection, KernelArguments, LaunchShape } from '../src/core/driver/driver.js'
 import type { ThreadState } from '../src/core/driver/simulated/thread-state.js'
 import { SimulatedDriver, type SimulatedOptions } from '../src/entries/simulated.js'
 import { CallOrder, type CapturedWork, type Point, pointOf, type Queue } from './call-order.js'
@@ -230,6 +230,22 @@ export class ObservedDriver extends SimulatedDriver {
     super.cuMemcpyDtoHAsync(target, source, stream)
     const point = this.work(stream, source, target.byteLength, this.copier('pool reads'))
     this.oracle.used(...this.spanOf(target), point, this.copier('pool writes'))
+  }
+
+  override cuMemcpyBatchAsync(
+    copies: readonly BatchedCopy[],
+    direction: CopyDirection,
+    sourceOrder: number,
+    stream: number,
+  ): void {
+    this.beforeCopy?.(stream)
+    super.cuMemcpyBatchAsync(copies, direction, sourceOrder, stream)
+    const point = this.order.submit(this.queueOf(stream))
+    const isToHost = direction === 'toHost'
+    for (const { host, ptr } of copies) {
+      this.oracle.used(...this.spanOf(host), point, this.copier(isToHost ? 'pool writes' : 'pool reads'))
+      this.oracle.used(ptr, ptr + host.byteLength, point, this.copier(isToHost ? 'pool reads' : 'pool writes'))
+    }
   }
 
   override cuMemcpyDtoDAsync(target: number, source: number, bytes: number, stream: number): void {

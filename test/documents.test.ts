@@ -167,6 +167,7 @@ describe('programs', () => {
     'docs/keep.md 0': /^true Float32Array\(3\) \[ 1, 2, 3 \]\n$/,
     'docs/nccl.md 0': /^rank 0: 3 3\nrank 1: 3 3\n$/,
     'docs/pools.md 0': new RegExp(`^${400 * MiB} null\n$`),
+    'docs/pools.md 1': /^Float32Array\(2\) \[ 0\.5, 1\.5 \] Int32Array\(1\) \[ 2 \]\n$/,
     'docs/recordings.md 0': /^2097152 bytes, 1 event\n$/,
     'docs/recordings.md 1': /^8 MiB reserved, 0 requests failed\n$/,
     'docs/report.md 0': /^<!doctype html>\n$/,

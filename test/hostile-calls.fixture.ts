@@ -45,6 +45,7 @@ const POOL: Calls = {
   allocateArray: ['type', 'count', 'stream'],
   zeros: ['type', 'count', 'stream'],
   upload: ['typed', 'stream'],
+  uploadMany: ['list', 'stream'],
   whenAvailable: ['bytes', 'wait'],
   allocateSoon: ['bytes', 'wait'],
   setAccess: ['device', 'access'],

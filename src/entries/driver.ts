@@ -1,7 +1,15 @@
 // cuda-mempool/driver, types only: the calls below the pools, the pools that the driver owns, and memory that other
 // libraries over the same driver see.
 
-export type { CallName, Driver, KernelArguments, LaunchShape, MemPoolProperties } from '../core/driver/driver.js'
+export type {
+  BatchedCopy,
+  CallName,
+  CopyDirection,
+  Driver,
+  KernelArguments,
+  LaunchShape,
+  MemPoolProperties,
+} from '../core/driver/driver.js'
 export type { GraphMemory } from '../core/order/graph-memory.js'
 export type { Waitable } from '../core/order/stream.js'
 export type { AccessChange, AccessingDevice, AccessLocation, PoolAccess } from '../core/pool/access.js'

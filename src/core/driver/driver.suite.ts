@@ -3,6 +3,7 @@
 // context, or that is undefined on a real driver, is tested with the simulated driver alone.
 
 import { describe } from 'node:test'
+import { batchSuite } from './contract/batches.suite.js'
 import { DriverFixture } from './contract/contract.fixture.js'
 import { deviceSuite } from './contract/devices.suite.js'
 import { graphSuite } from './contract/graphs.suite.js'
@@ -26,6 +27,7 @@ export function driverSuite(
     const fixture = new DriverFixture(open, newHost)
     deviceSuite(fixture)
     memorySuite(fixture)
+    batchSuite(fixture)
     streamSuite(fixture)
     kernelSuite(fixture)
     graphSuite(fixture)

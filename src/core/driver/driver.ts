@@ -31,6 +31,20 @@ export interface KernelArguments {
   readonly offsets: readonly number[]
 }
 
+/** One copy of a batch, between host memory and as many bytes at a device address. */
+export interface BatchedCopy {
+  /** memory in this process */
+  readonly host: ArrayBufferView
+  /** an address on the device */
+  readonly ptr: number
+}
+
+/** Where all copies of a batch go. */
+export type CopyDirection = 'toDevice' | 'toHost'
+
+/** The most copies of one batch. */
+export const MOST_BATCHED_COPIES = 1024
+
 /** Properties of a cuMemPool, as numbers of cuda.h. */
 export interface MemPoolProperties {
   /** CUmemAllocationType */
@@ -105,6 +119,17 @@ export interface Driver {
   cuMemcpyHtoDAsync(target: number, source: ArrayBufferView, stream: number): void
   cuMemcpyDtoHAsync(target: ArrayBufferView, source: number, stream: number): void
   cuMemcpyDtoDAsync(target: number, source: number, bytes: number, stream: number): void
+  /**
+   * 1 to 1,024 copies, which may run in any order; host memory that is copied to is registered. `sourceOrder` is a
+   * CUmemcpySrcAccessOrder. In no legacy default stream, and no captured one; needs driver 12.8. A GPU's driver may
+   * take an unknown `ptr` for host memory
+   */
+  cuMemcpyBatchAsync(
+    copies: readonly BatchedCopy[],
+    direction: CopyDirection,
+    sourceOrder: number,
+    stream: number,
+  ): void
   /** between two contexts, through the host if peer access is not possible */
   cuMemcpyPeerAsync(
     target: number,

@@ -71,6 +71,13 @@ export const DRIVER_TABLE: Readonly<Record<FunctionName, Row>> = {
     'CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream',
     '3.2',
   ],
+  // The first version: the second one needs driver 13.0, and differs only in failIdx, which it lacks.
+  cuMemcpyBatchAsync: [
+    'cuMemcpyBatchAsync',
+    'CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, ' +
+      'size_t *attrsIdxs, size_t numAttrs, size_t *failIdx, CUstream hStream',
+    '12.8',
+  ],
   cuMemcpyPeerAsync: [
     'cuMemcpyPeerAsync',
     'CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount, ' +

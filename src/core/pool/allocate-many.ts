@@ -1,16 +1,26 @@
-// `allocateMany`: a buffer for each size of a list, or none. The list is read before there is memory, so a bad entry
-// costs nothing. What was served before an error is freed by the way of a `using` block.
+// `allocateMany`: a buffer for each size of a list, or none. `uploadMany`: an array on the device for each typed array.
+// The list is read before there is memory, so a bad entry costs nothing. What was served before an error is freed by
+// the way of a `using` block.
 
 import { OutOfRangeError, WrongTypeError } from '../base/argument-errors.js'
 import { type ByteSize, bytesOf } from '../base/byte-size.js'
 import { describe, formatBytes } from '../base/bytes.js'
 import { OutOfMemoryError } from '../base/errors.js'
-import { thrownText } from '../base/thrown.js'
+import { isDriverError, thrownText } from '../base/thrown.js'
+import { CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL } from '../driver/constants.js'
+import { copyMany } from '../driver/copy-many.js'
+import type { BatchedCopy } from '../driver/driver.js'
 import type { Stream } from '../order/stream.js'
+import { DeviceArray, type TypedArray, typeOf } from './array.js'
+import type { DeviceBuffer } from './buffer.js'
 import { type AllocateOptions, isOptions } from './long-form.js'
 
 /** Longer lists are a mistake: their buffers alone would take 100 MB of host memory. */
-const MOST_SIZES = 2 ** 20
+const MOST_ENTRIES = 2 ** 20
+
+/** The lists of these calls, as errors tell of them. */
+const SIZES = { name: 'sizes', form: "sizes such as [4096, '1MiB']" }
+const SOURCES = { name: 'sources', form: 'typed arrays such as [new Float32Array(8)]' }
 
 /** A free is tried so often: a driver may refuse one call, and a pool in debug mode then reports the buffer once. */
 const MOST_FREES = 3
@@ -36,15 +46,76 @@ interface SizesRequest {
 
 /** Called as `pool.allocateMany(sizes, stream)`. */
 export function allocateMany<B extends HandedOut>(pool: ServingPool<B>, { sizes, place, whole }: SizesRequest): B[] {
-  const wanted = bytesOfEach('allocateMany', sizes, whole)
-  const where = readOnce(place)
+  return allocateAll(pool, 'allocateMany', bytesOfEach('allocateMany', sizes, whole), readOnce(place))
+}
+
+/** Called as `pool.uploadMany(sources, stream)`. */
+export function uploadMany<T extends TypedArray>(
+  pool: ServingPool<DeviceBuffer>,
+  sources: readonly T[],
+  place: Stream | AllocateOptions | undefined,
+): DeviceArray[] {
+  const call = 'uploadMany'
+  const count = countOf(call, sources, SOURCES)
+  const arrays = Array.from({ length: count }, (_, index) => entryAt(call, sources, SOURCES, index) as T)
+  const types = arrays.map((array, index) => typeOf(`${call}: sources[${index}]`, array))
+  const sizes = arrays.map(({ byteLength }) => byteLength)
+  const buffers = allocateAll(pool, call, sizes, readOnce(place))
+  try {
+    write(call, buffers, arrays, sizes)
+    return buffers.map((buffer, index) => DeviceArray.ofWhole(buffer, types[index]))
+  } catch (error) {
+    freeAll(buffers)
+    throw error
+  }
+}
+
+/** Copies each array to its buffer. All are checked first, since callbacks of pools may have done anything to them. */
+function write(
+  call: string,
+  buffers: readonly DeviceBuffer[],
+  arrays: readonly TypedArray[],
+  sizes: readonly number[],
+): void {
+  const copies = buffers.map((buffer, index): BatchedCopy => {
+    const host = arrays[index]
+    if (host.byteLength === sizes[index]) return { host, ptr: buffer.rangeOf(call, 0, sizes[index]) }
+    const change = `${sizes[index]} to ${host.byteLength} bytes`
+    throw new OutOfRangeError(`${call}: sources[${index}] has changed from ${change} meanwhile; leave it as it is`)
+  })
+  const [driver] = buffers.map(buffer => buffer.driverFor(call))
+  const [{ stream }] = buffers
+  const sourceOrder = CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL
+  try {
+    stream.submit(call, handle => copyMany(driver, { copies, direction: 'toDevice', sourceOrder }, handle))
+  } catch (error) {
+    if (isDriverError(error)) untilIdle(stream)
+    throw error
+  }
+}
+
+/** Some copies may run, and a pool that is not stream-ordered takes freed memory for idle. */
+function untilIdle(stream: Stream): void {
+  try {
+    stream.synchronize()
+  } catch (error) {
+    if (!isDriverError(error)) throw error
+  }
+}
+
+function allocateAll<B extends HandedOut>(
+  pool: ServingPool<B>,
+  call: string,
+  wanted: readonly number[],
+  where: Stream | AllocateOptions | undefined,
+): B[] {
   const buffers: B[] = []
   try {
     for (const bytes of wanted) buffers.push(pool.allocate(bytes, where))
   } catch (error) {
     freeAll(buffers)
     throw error instanceof OutOfMemoryError
-      ? ofAllSizes(error, wanted, buffers.length, mostBytesOf(pool, error))
+      ? ofAllSizes(error, call, wanted, buffers.length, mostBytesOf(pool, error))
       : error
   }
   return buffers
@@ -79,34 +150,33 @@ function readOnce(place: Stream | AllocateOptions | undefined): Stream | Allocat
 }
 
 function bytesOfEach(call: string, sizes: unknown, whole: SizesRequest['whole']): number[] {
-  const count = countOf(call, sizes)
+  const count = countOf(call, sizes, SIZES)
   const wanted = new Array<number>(count)
   for (let index = 0; index < count; index++) {
-    const size = sizeAt(call, sizes as readonly unknown[], index)
+    const size = entryAt(call, sizes as readonly unknown[], SIZES, index)
     const isPlainCount = typeof size === 'number' && Number.isSafeInteger(size) && size > 0
     wanted[index] = isPlainCount ? size : bytesOf(size, `${call}: sizes[${index}]`, whole)
   }
   return wanted
 }
 
-function countOf(call: string, sizes: unknown): number {
+function countOf(call: string, list: unknown, { name, form }: typeof SIZES): number {
   let count: number
   try {
-    if (!Array.isArray(sizes)) throw new TypeError(`not ${describe(sizes)}`)
-    count = sizes.length
+    if (!Array.isArray(list)) throw new TypeError(`not ${describe(list)}`)
+    count = list.length
   } catch (error) {
-    const message = `${call}: sizes must be an array of sizes such as [4096, '1MiB'], ${thrownText(error)}`
-    throw new WrongTypeError(message, { cause: error })
+    throw new WrongTypeError(`${call}: ${name} must be an array of ${form}, ${thrownText(error)}`, { cause: error })
   }
-  if (count >= 1 && count <= MOST_SIZES) return count
-  throw new OutOfRangeError(`${call}: sizes must have 1 to ${MOST_SIZES} sizes, not ${describe(count)}`)
+  if (count >= 1 && count <= MOST_ENTRIES) return count
+  throw new OutOfRangeError(`${call}: ${name} must have 1 to ${MOST_ENTRIES} ${name}, not ${describe(count)}`)
 }
 
-function sizeAt(call: string, sizes: readonly unknown[], index: number): unknown {
+function entryAt(call: string, list: readonly unknown[], { name }: typeof SIZES, index: number): unknown {
   try {
-    return sizes[index]
+    return list[index]
   } catch (error) {
-    throw new WrongTypeError(`${call}: sizes[${index}] cannot be read: ${thrownText(error)}`, { cause: error })
+    throw new WrongTypeError(`${call}: ${name}[${index}] cannot be read: ${thrownText(error)}`, { cause: error })
   }
 }
 
@@ -125,6 +195,7 @@ function freeAll(buffers: readonly HandedOut[]): void {
 /** The error of one size as that of all. The sizes that were served before it are free again, and not live. */
 function ofAllSizes(
   error: OutOfMemoryError,
+  call: string,
   wanted: readonly number[],
   served: number,
   mostBytes: number,
@@ -133,8 +204,9 @@ function ofAllSizes(
   const servedBytes = sumOf(wanted.slice(0, served))
   const liveBytes = Math.max(0, error.figures.liveBytes - servedBytes)
   const after = requestedBytes - servedBytes - wanted[served]
-  const whole = `allocateMany: no room for all of ${formatBytes(requestedBytes)} in ${wanted.length} sizes`
-  const where = `sizes[${served}] found none, with ${formatBytes(after)} still to come`
+  const { name } = call === 'uploadMany' ? SOURCES : SIZES
+  const whole = `${call}: no room for all of ${formatBytes(requestedBytes)} in ${wanted.length} ${name}`
+  const where = `${name}[${served}] found none, with ${formatBytes(after)} still to come`
   return new OutOfMemoryError(
     `${whole}, so none is allocated; ${where}: ${error.message}`,
     { ...error.figures, requestedBytes, liveBytes },

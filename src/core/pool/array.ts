@@ -97,6 +97,14 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
   }
 
   /**
+   * All of a buffer as elements, which owns it.
+   * @internal
+   */
+  static ofWhole(buffer: DeviceBuffer, type: TypedArrayConstructor): DeviceArray {
+    return new DeviceArray(buffer, type, 0, elementsIn('ofWhole', buffer.byteLength, type), true)
+  }
+
+  /**
    * A view of a part of `buffer`, which does not own it. Throws RangeError, in the name of `call`, if the part does not
    * lie in the buffer, or begins within an element.
    * @internal
@@ -371,7 +379,7 @@ export function byteLengthOf(type: TypedArrayConstructor, count: number, call = 
 }
 
 /** The class of a typed array; of a derived class, such as Node's Buffer, the one of JavaScript itself. */
-function typeOf(call: string, source: TypedArray): TypedArrayConstructor {
+export function typeOf(call: string, source: TypedArray): TypedArrayConstructor {
   const name = typedArrayName(source)
   if (name === undefined) {
     throw new WrongTypeError(`${call}: source must be a typed array such as a Float32Array, not ${describe(source)}`)

@@ -174,7 +174,7 @@ export class DeviceBuffer implements Disposable {
     const view = viewOf('write', source)
     const target = this.rangeOf('write', byteOffset, view.byteLength)
     if (view.byteLength === 0) return
-    const driver = this.driver('write')
+    const driver = this.driverFor('write')
     this.stream.submit('write', handle => driver.cuMemcpyHtoDAsync(target, view, handle))
   }
 
@@ -182,7 +182,7 @@ export class DeviceBuffer implements Disposable {
   writeSync(source: ArrayBufferView | ArrayBuffer, byteOffset = 0): void {
     const view = viewOf('writeSync', source)
     const target = this.rangeOf('writeSync', byteOffset, view.byteLength)
-    const driver = this.driver('writeSync')
+    const driver = this.driverFor('writeSync')
     this.stream.clocks.registry.checkLegacyUsable('writeSync')
     this.stream.synchronize()
     if (view.byteLength > 0) driver.cuMemcpyHtoD(target, view)
@@ -196,7 +196,7 @@ export class DeviceBuffer implements Disposable {
    */
   async read(byteOffset = 0, byteLength = this.rest('read', byteOffset)): Promise<Bytes> {
     const source = this.rangeOf('read', byteOffset, byteLength)
-    this.driver('read')
+    this.driverFor('read')
     const result = new Uint8Array(byteLength)
     if (byteLength === 0) return result
     using copy = new StagedCopy(this.stream, byteLength)
@@ -210,7 +210,7 @@ export class DeviceBuffer implements Disposable {
   readSync(byteOffset = 0, byteLength = this.rest('readSync', byteOffset)): Bytes {
     const source = this.rangeOf('readSync', byteOffset, byteLength)
     const result = new Uint8Array(byteLength)
-    this.driver('readSync')
+    this.driverFor('readSync')
     this.stream.clocks.registry.checkLegacyUsable('readSync')
     this.stream.synchronize()
     if (byteLength > 0) this.stream.context.activate().cuMemcpyDtoH(result, source)
@@ -236,7 +236,7 @@ export class DeviceBuffer implements Disposable {
     const bytes = this.managedBytes('prefetch')
     const place = numberOf('prefetch', location, this.context)
     const target = this.rangeOf('prefetch', 0, bytes)
-    const driver = this.driver('prefetch')
+    const driver = this.driverFor('prefetch')
     this.stream.submit('prefetch', handle => driver.cuMemPrefetchAsync(target, bytes, place, handle))
   }
 
@@ -263,7 +263,7 @@ export class DeviceBuffer implements Disposable {
   discard(): void {
     const pages = wholePages(this.addressFor('discard'), this.managedBytes('discard'))
     if (this.stream.handle === CU_STREAM_LEGACY_DEFAULT) throw discardInDefaultStream()
-    const driver = this.driver('discard')
+    const driver = this.driverFor('discard')
     if (pages.bytes === 0) return
     try {
       this.stream.submit('discard', handle => driver.cuMemDiscardBatchAsync(pages.start, pages.bytes, handle))
@@ -298,7 +298,7 @@ export class DeviceBuffer implements Disposable {
   ): void {
     const [from, target] = this.rangesOf('copyFrom', source, sourceOffset, byteOffset, byteLength)
     const reaches = source.reachableFrom(this.stream.context) // first, since it may ask a driver of another context
-    const driver = this.driver('copyFrom', true)
+    const driver = this.driverFor('copyFrom', true)
     if (byteLength === 0) return
     if (source.stream !== this.stream) this.noteOtherStream(source)
     source.noteUse(this.stream, 'copyFrom')
@@ -318,7 +318,7 @@ export class DeviceBuffer implements Disposable {
     source.stream.checkOpen('copyFromSync')
     this.stream.checkOpen('copyFromSync')
     this.stream.clocks.registry.checkNoCapture('copyFromSync')
-    this.driver('copyFromSync')
+    this.driverFor('copyFromSync')
     source.noteUse(source.stream, 'copyFromSync')
     source.stream.synchronize()
     this.stream.synchronize()
@@ -413,8 +413,11 @@ export class DeviceBuffer implements Disposable {
     )
   }
 
-  /** The driver, with the context of the buffer's stream current. */
-  private driver(call: string, canBeCaptured = false): Driver {
+  /**
+   * The driver, with the context of the buffer's stream current, for work that `call` is about to submit there.
+   * @internal
+   */
+  driverFor(call: string, canBeCaptured = false): Driver {
     if (canBeCaptured) this.stream.checkUsable(call)
     else this.stream.checkOpen(call)
     const { context } = this.stream
@@ -445,7 +448,7 @@ export class DeviceBuffer implements Disposable {
   ): void {
     const target = this.rangeOf('fill', byteOffset, byteLength)
     if (byteLength === 0) return
-    const driver = this.driver('fill', true)
+    const driver = this.driverFor('fill', true)
     this.stream.submit('fill', handle => work(driver, target, handle))
   }
 

@@ -10,6 +10,7 @@ import { allocateManySuite } from './allocate-many.suite.js'
 import type { DeviceBuffer } from './buffer.js'
 import { TestDevice } from './pool.fixture.js'
 import type { Pool } from './pool.js'
+import { uploadManySuite } from './upload-many.suite.js'
 
 /** A pool that can hold at least 16 MiB, on a device of its own. */
 export interface PoolUnderTest {
@@ -41,6 +42,7 @@ const BAD_ALIGNMENTS: readonly unknown[] = [0, -256, 3, 1.5, 768, Number.NaN, Nu
 /** Runs the shared tests; `open` is called once for each of them. */
 export function poolSuite(name: string, open: () => PoolUnderTest): void {
   allocateManySuite(name, open)
+  uploadManySuite(name, open)
   describe(`pool contract: ${name}`, () => {
     it('refuses a bad size by name, and changes nothing', () => {
       const { pool, check } = open()

@@ -62,10 +62,11 @@ function refusePool(): never {
   throw new Error('a replay makes no pool of this kind')
 }
 
-/** A replay allocates one block at a time. */
+/** A replay allocates one block at a time, and uploads nothing. */
 export {
   refusePool as allocateMany,
   refusePool as tryAllocateMany,
+  refusePool as uploadMany,
   refusePool as ArenaPool,
   refusePool as ArenaQueue,
   refusePool as BlockPool,

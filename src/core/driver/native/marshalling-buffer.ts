@@ -9,7 +9,7 @@ import { describe } from '../../base/bytes.js'
 import type { Bytes } from '../../base/typed-arrays.js'
 import { exact, int, uint } from '../../libraries/arguments.js'
 import { CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE, JIT_OPTION } from '../constants.js'
-import type { KernelArguments, MemPoolProperties } from '../driver.js'
+import { type KernelArguments, type MemPoolProperties, MOST_BATCHED_COPIES } from '../driver.js'
 
 // Byte offsets of the parts, in the order of the buffer.
 const FIRST = 0
@@ -27,7 +27,13 @@ const JIT_VALUES = JIT_OPTIONS + 8 // void *[2]
 const TEXT = JIT_VALUES + 16
 const POINTERS = TEXT + 8192
 const ARGUMENTS = POINTERS + 8 * 4096
-const SCRATCH_BYTES = ARGUMENTS + 32768
+// A batch of copies: addresses of targets and sources, sizes, the attributes and the first copy that they are for
+const TARGETS = ARGUMENTS + 32768
+const SOURCES = TARGETS + 8 * MOST_BATCHED_COPIES
+const SIZES = SOURCES + 8 * MOST_BATCHED_COPIES
+const COPY_ATTRIBUTES = SIZES + 8 * MOST_BATCHED_COPIES // CUmemcpyAttributes: source order, two locations, flags
+const FIRST_COPY = COPY_ATTRIBUTES + 24
+const SCRATCH_BYTES = FIRST_COPY + 8
 
 const TWO_32 = 2 ** 32
 
@@ -41,6 +47,12 @@ export class MarshallingBuffer {
   readonly jitOptions: number
   readonly jitValues: number
   readonly exported: number
+  /** of the arrays of a batch of copies, its attributes, and the index of the first copy, which is 0 */
+  readonly targets: number
+  readonly sources: number
+  readonly sizes: number
+  readonly copyAttributes: number
+  readonly firstCopy: number
 
   private readonly bytes = new Uint8Array(SCRATCH_BYTES)
   private readonly words = new Uint32Array(this.bytes.buffer)
@@ -55,6 +67,11 @@ export class MarshallingBuffer {
     this.jitOptions = this.address + JIT_OPTIONS
     this.jitValues = this.address + JIT_VALUES
     this.exported = this.address + EXPORTED
+    this.targets = this.address + TARGETS
+    this.sources = this.address + SOURCES
+    this.sizes = this.address + SIZES
+    this.copyAttributes = this.address + COPY_ATTRIBUTES
+    this.firstCopy = this.address + FIRST_COPY
 
     const { words } = this
     words[ALLOCATION / 4] = CU_MEM_ALLOCATION_TYPE_PINNED
@@ -115,6 +132,18 @@ export class MarshallingBuffer {
   placeRange(ptr: number, bytes: number): void {
     this.place(FIRST / 4, ptr)
     this.place(SECOND / 4, bytes)
+  }
+
+  /** Writes one copy of a batch. */
+  placeCopy(index: number, target: number, source: number, bytes: number): void {
+    this.place(TARGETS / 4 + 2 * index, target)
+    this.place(SOURCES / 4 + 2 * index, source)
+    this.place(SIZES / 4 + 2 * index, bytes)
+  }
+
+  /** Writes the CUmemcpySrcAccessOrder of a batch. */
+  placeSourceOrder(order: number): void {
+    this.words[COPY_ATTRIBUTES / 4] = int(order, 'sourceOrder')
   }
 
   /** The address of a CUmemAllocationProp for memory on `device` that can be exported as `handleTypes`. */

@@ -74,6 +74,9 @@ describe('the native driver', () => {
       ['device', () => driver.cuMemAdvise(256, 256, 1, 0.5)],
       ['bytes', () => driver.cuMemPrefetchAsync(256, -1, 0, 0)],
       ['ptr', () => driver.cuMemDiscardBatchAsync(Number.NaN, 256, 0)],
+      ['ptr', () => driver.cuMemcpyBatchAsync([{ host: new Uint8Array(4), ptr: 0.5 }], 'toDevice', 1, 8)],
+      ['sourceOrder', () => driver.cuMemcpyBatchAsync([{ host: new Uint8Array(4), ptr: 256 }], 'toDevice', 0.5, 8)],
+      ['the number of copies', () => driver.cuMemcpyBatchAsync([], 'toHost', 1, 8)],
       ['sourceContext', () => driver.cuMemcpyPeerAsync(256, 1, 512, Number.NaN, 4, 0)],
       ['pool', () => driver.cuDeviceSetMemPool(0, 0.5)],
       ['maxBytes', () => driver.cuMemPoolCreate({ ...PINNED_ON_3, maxBytes: Number.POSITIVE_INFINITY })],
@@ -224,6 +227,35 @@ describe('the native driver', () => {
       [2 ** 45, 4096, 3, -1],
       [2 ** 45, 4096, 2, 77],
       [2n ** 45n + 4096n, 2n ** 33n, 1, 0, 77],
+    ])
+  })
+
+  test('passes the targets, sources, sizes and order of a batch of copies', () => {
+    const seen: unknown[] = []
+    const library: FakeLibrary = new FakeLibrary({
+      cuMemcpyBatchAsync: (targets, sources, sizes, count, attributes, first, sets, _failed, stream) => {
+        const lists = [targets, sources, sizes].map(list =>
+          Array.from({ length: count as number }, (_, i) => library.read((list as number) + 8 * i)),
+        )
+        seen.push([...lists, library.ints(attributes, 6), library.read(first), sets, stream])
+        return RESULT.CUDA_SUCCESS
+      },
+    })
+    const driver = new NativeDriver(library)
+    const copies = [
+      { host: new Uint8Array(4096), ptr: 2 ** 45 },
+      { host: new Uint16Array(8), ptr: 2 ** 40 + 512 },
+    ]
+    driver.cuMemcpyBatchAsync(copies, 'toDevice', 2, 77)
+    driver.cuMemcpyBatchAsync(copies, 'toHost', 1, 77)
+    const [devices, hosts, sizes] = [
+      [2n ** 45n, 2n ** 40n + 512n],
+      [BigInt(BASE), BigInt(BASE)],
+      [4096n, 16n],
+    ]
+    assert.deepEqual(seen, [
+      [devices, hosts, sizes, [2, 0, 0, 0, 0, 0], 0n, 1, 77],
+      [hosts, devices, sizes, [1, 0, 0, 0, 0, 0], 0n, 1, 77],
     ])
   })
 

@@ -26,7 +26,16 @@ import {
   POOL_ATTRIBUTE,
   RESULT,
 } from '../constants.js'
-import type { CallName, Driver, KernelArguments, LaunchShape, MemPoolProperties } from '../driver.js'
+import {
+  type BatchedCopy,
+  type CallName,
+  type CopyDirection,
+  type Driver,
+  type KernelArguments,
+  type LaunchShape,
+  type MemPoolProperties,
+  MOST_BATCHED_COPIES,
+} from '../driver.js'
 import { uuidText } from '../uuid-text.js'
 import { BoundLibrary, NO_CONTEXT } from './bound-library.js'
 import { EarlyContext } from './early-context.js'
@@ -188,6 +197,36 @@ export class NativeDriver extends BoundLibrary implements Driver {
     const code = this.live.cuMemcpyDtoDAsync(to, from, exact(bytes, 'bytes'), exact(stream, 'stream'))
     if (code === RESULT.CUDA_SUCCESS) return
     this.copyAgain('cuMemcpyDtoDAsync', code, [target, source], [target, source, bytes, stream])
+  }
+  cuMemcpyBatchAsync(
+    copies: readonly BatchedCopy[],
+    direction: CopyDirection,
+    sourceOrder: number,
+    stream: number,
+  ): void {
+    const { buffer } = this
+    const count = within(copies.length, 1, MOST_BATCHED_COPIES, 'the number of copies')
+    for (let i = 0; i < count; i++) {
+      const host = this.hostAddress(copies[i].host)
+      const ptr = exact(copies[i].ptr, 'ptr')
+      const bytes = copies[i].host.byteLength
+      if (direction === 'toHost') buffer.placeCopy(i, host, ptr, bytes)
+      else buffer.placeCopy(i, ptr, host, bytes)
+    }
+    buffer.placeSourceOrder(sourceOrder)
+    const { targets, sources, sizes, copyAttributes, firstCopy } = buffer
+    const code = this.live.cuMemcpyBatchAsync(
+      targets,
+      sources,
+      sizes,
+      count,
+      copyAttributes,
+      firstCopy,
+      1, // one set of attributes, for all copies from the first one on
+      this.first,
+      exact(stream, 'stream'),
+    )
+    this.check('cuMemcpyBatchAsync', code)
   }
   cuMemcpyPeerAsync(
     target: number,

@@ -15,7 +15,7 @@ import {
   CU_STREAM_NON_BLOCKING,
   RESULT,
 } from '../constants.js'
-import type { KernelArguments, LaunchShape, MemPoolProperties } from '../driver.js'
+import type { BatchedCopy, CopyDirection, KernelArguments, LaunchShape, MemPoolProperties } from '../driver.js'
 import { CALL } from './call-interceptor.js'
 import { deviceAttribute } from './device-attributes.js'
 import { MOST_THREADS_PER_BLOCK, MULTIPROCESSORS } from './kernels/launch-limits.js'
@@ -266,6 +266,19 @@ export class SimulatedCalls extends Simulation {
   cuMemcpyDtoDAsync(target: number, source: number, bytes: number, stream: number): void {
     const context = this.enter(CALL.cuMemcpyDtoDAsync)
     this.transfers.copy(context, this.streams.queueOf(context, stream), target, source, bytes)
+  }
+
+  cuMemcpyBatchAsync(
+    copies: readonly BatchedCopy[],
+    direction: CopyDirection,
+    sourceOrder: number,
+    stream: number,
+  ): void {
+    const context = this.enter(CALL.cuMemcpyBatchAsync)
+    const queue = this.streams.queueOf(context, stream)
+    if (queue === context.legacy) throw this.interceptor.invalid('a batch of copies in the legacy default stream')
+    this.captures.checkNotCaptured(queue, 'a batch of copies')
+    this.transfers.batch(context, queue, copies, direction, sourceOrder)
   }
 
   cuMemcpyPeerAsync(

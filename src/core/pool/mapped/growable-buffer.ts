@@ -186,7 +186,7 @@ class SleepingBuffer implements SleepingMemory {
 
   extents(): Extent[] {
     const { byteLength, range } = this.allocation
-    return byteLength === 0 ? [] : [{ ptr: range.base, bytes: byteLength, version: 0 }]
+    return byteLength === 0 ? [] : [{ ptr: range.base, bytes: byteLength, range: 0, version: 0 }]
   }
 
   unmap(): void {

@@ -5,7 +5,7 @@ import { shownName } from '../../base/shown-text.js'
 import { isDriverError } from '../../base/thrown.js'
 import type { SpareHandles } from '../backing/pieces/spare-handles.js'
 import type { CachingPool } from '../caching/caching-pool.js'
-import type { HostMemory } from '../sleep/host-copies.js'
+import type { HostMemory } from '../sleep/host-pieces.js'
 
 /** The state of a model. */
 export type ModelState = 'notLoaded' | 'loading' | 'awake' | 'fallingAsleep' | 'asleep' | 'waking'

@@ -8,7 +8,7 @@ import type { CachingPool } from '../caching/caching-pool.js'
 import type { PoolOptions } from '../caching/options.js'
 import type { HostPoolOptions } from '../host/host-options.js'
 import type { HostPool } from '../host/host-pool.js'
-import type { HostMemory } from '../sleep/host-copies.js'
+import type { HostMemory } from '../sleep/host-pieces.js'
 import { checkHostMemory } from '../sleep/sleep-options.js'
 
 /** Options of `createShelf`; defaults are in parentheses. */

@@ -8,7 +8,7 @@ import { OutOfMemoryError } from '../../base/errors.js'
 import { onAbort } from '../../order/wait-options.js'
 import type { SpareHandles } from '../backing/pieces/spare-handles.js'
 import type { CachingPool } from '../caching/caching-pool.js'
-import type { HostMemory } from '../sleep/host-copies.js'
+import type { HostMemory } from '../sleep/host-pieces.js'
 import type { ShelvedModel } from './model.js'
 
 /** A use that waits for its model. */

@@ -4,13 +4,16 @@
 import { MiB } from '../../base/bytes.js'
 import { DeviceLostError, PoolError } from '../../base/errors.js'
 import { isDriverError } from '../../base/thrown.js'
-import { CU_STREAM_LEGACY_DEFAULT } from '../../driver/constants.js'
+import { CU_MEMCPY_SRC_ACCESS_ORDER_STREAM, CU_STREAM_LEGACY_DEFAULT } from '../../driver/constants.js'
+import { copyMany } from '../../driver/copy-many.js'
+import type { BatchedCopy, CopyDirection } from '../../driver/driver.js'
 import type { Clocks } from '../../order/clocks.js'
 import { untilDone } from '../../order/polling.js'
 import { openStreams, Stream } from '../../order/stream.js'
 import type { SleepProgress } from './sleep-options.js'
 
-const STEP_BYTES = 64 * MiB
+/** Bytes that a mark covers, at least. */
+export const COPY_STEP_BYTES = 64 * MiB
 const MOST_STEPS_OUT = 2
 
 interface Step {
@@ -37,20 +40,16 @@ export class CopyStream {
     this.slot = this.stream.slot
   }
 
-  /** Submits a copy from the device to pinned memory. */
-  copyOut(host: Uint8Array, ptr: number): void {
+  /** Submits copies between the device and pinned memory, in any order. */
+  copy(direction: CopyDirection, copies: readonly BatchedCopy[]): void {
+    const call = direction === 'toHost' ? 'sleep' : 'wake'
     const driver = this.clocks.context.activate()
-    this.stream.checkOpen('sleep')
-    this.stream.submit('sleep', handle => driver.cuMemcpyDtoHAsync(host, ptr, handle))
-    this.count(host.length)
-  }
-
-  /** Submits a copy from pinned memory to the device. */
-  copyIn(ptr: number, host: Uint8Array): void {
-    const driver = this.clocks.context.activate()
-    this.stream.checkOpen('wake')
-    this.stream.submit('wake', handle => driver.cuMemcpyHtoDAsync(ptr, host, handle))
-    this.count(host.length)
+    this.stream.checkOpen(call)
+    // Counted first: a refusal may come after a part of them.
+    for (const { host } of copies) this.unmarkedBytes += host.byteLength
+    const sourceOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM
+    this.stream.submit(call, handle => copyMany(driver, { copies, direction, sourceOrder }, handle))
+    if (this.unmarkedBytes >= COPY_STEP_BYTES) this.mark()
   }
 
   /** Resolves when few copies are under way, so that a failure is noticed before all have been submitted. */
@@ -111,11 +110,6 @@ export class CopyStream {
       if (!isDriverError(error)) throw error // the close of the device tries again
     }
     return true
-  }
-
-  private count(bytes: number): void {
-    this.unmarkedBytes += bytes
-    if (this.unmarkedBytes >= STEP_BYTES) this.mark()
   }
 
   private mark(): void {

@@ -1,20 +1,27 @@
-// The contents of memory that sleeps, in pinned host memory. Each extent of device memory has a copy of its own, so
-// that the copy of a freed buffer can go at once. A copy has parts of at most 64 MiB, which any host pool can serve.
+// The contents of memory that sleeps, in pinned host memory. A large extent of device memory has host memory of its
+// own, so that the copy of a freed buffer can go at once. Small ones share a piece of host memory, in their order:
+// that takes fewer pieces, and neighbours are copied by one copy. A piece goes when all extents in it have gone. Pieces
+// have at most 64 MiB, which any host pool can serve.
 
 import { setImmediate } from 'node:timers/promises'
-import { formatBytes, formatBytesUp, MiB } from '../../base/bytes.js'
+import { MiB } from '../../base/bytes.js'
 import { OutOfMemoryError } from '../../base/errors.js'
 import type { Context } from '../../driver/context.js'
+import type { BatchedCopy } from '../../driver/driver.js'
 import type { Stream } from '../../order/stream.js'
-import { PAGE_BYTES, PinnedSegments } from '../backing/pinned-segments.js'
-import { figuresOf } from '../out-of-memory.js'
+import { policy } from '../policy.js'
+import { checkRoom, type HostMemory, HostPieces, type Piece } from './host-pieces.js'
 
-const MOST_PART_BYTES = 64 * MiB
+const MOST_PIECE_BYTES = 64 * MiB
+/** Of a shared piece: it fits into a segment of a host pool, and takes far longer to copy than a call of the driver. */
+const MOST_SHARED_BYTES = MOST_PIECE_BYTES / 8
 
 /** Device memory with contents to keep. */
 export interface Extent {
   readonly ptr: number
   readonly bytes: number
+  /** a number for the range of addresses that it lies in; one copy cannot reach from one range to the next */
+  readonly range: number
   /**
    * names the buffer that has the memory, until its free; -1 for memory whose contents may change without a write to a
    * buffer
@@ -22,68 +29,50 @@ export interface Extent {
   readonly version: number
 }
 
-/** Pinned memory that a `HostMemory` hands out. */
-export interface HostMemoryBuffer {
-  readonly bytes: Uint8Array
-  readonly freed: boolean
-  recordUse(stream: Stream): void
-  free(): void
-}
-
-/** The part of a host pool that copies need. */
-export interface HostMemory {
-  /** @internal */
-  readonly context: Context
-  readonly closed: boolean
-  /**
-   * those of its buffers that are copies of sleeping memory, and not the program's
-   * @internal
-   */
-  readonly sleepCopies: Set<HostMemoryBuffer>
-  allocate(bytes: number): HostMemoryBuffer
-  stats(): { readonly liveBytes: number; readonly reservedBytes: number; readonly maxPoolBytes: number }
-}
-
-/** Host memory of one part. It stays readable if its pool is closed first. */
+/** A part of a copy, in one piece of host memory. */
 interface Part {
-  readonly offset: number
-  readonly bytes: Uint8Array
-  /** null for memory that was pinned for this copy alone */
-  readonly buffer: HostMemoryBuffer | null
-  readonly from: HostMemory | undefined
+  readonly piece: Piece
+  /** in the piece */
+  readonly start: number
+  readonly bytes: number
 }
 
-/** What a copy to the device reads, and its target. */
-export interface Source {
+interface Copy {
+  readonly bytes: number
+  version: number
+  /** in the order of their contents */
+  readonly parts: Part[]
+}
+
+/** Parts that are neighbours on both sides. */
+interface Run {
+  readonly piece: Piece
+  /** in the piece */
+  readonly start: number
+  readonly range: number
   readonly ptr: number
-  readonly host: Uint8Array
-}
-
-interface Copy extends Extent {
-  readonly parts: readonly Part[]
+  bytes: number
 }
 
 export class HostCopies {
-  /** bytes of host memory */
-  bytes = 0
   /** by device address */
   private readonly copies = new Map<number, Copy>()
-  private readonly pinned: PinnedSegments
+  private readonly pieces: HostPieces
+  /** bytes of a shared piece; less after the host had none so large */
+  private mostSharedBytes = MOST_SHARED_BYTES
 
-  constructor(private readonly context: Context) {
-    this.pinned = new PinnedSegments(context, PAGE_BYTES, false, false)
+  constructor(context: Context) {
+    this.pieces = new HostPieces(context)
   }
 
-  /** The parts of the copy of an extent; undefined if it has none. */
-  partsOf({ ptr }: Extent): readonly Part[] | undefined {
-    return this.copies.get(ptr)?.parts
+  /** bytes of host memory */
+  get bytes(): number {
+    return this.pieces.bytes
   }
 
-  /** The parts of the copies of extents, each with the address of its contents. */
-  sourcesOf(extents: readonly Extent[]): Source[] {
-    return extents.flatMap(extent =>
-      this.partsOf(extent)!.map(({ offset, bytes }) => ({ ptr: extent.ptr + offset, host: bytes })),
-    )
+  /** Whether an extent has a copy. */
+  has({ ptr }: Extent): boolean {
+    return this.copies.has(ptr)
   }
 
   /** Whether the contents of an extent were copied, and only a program can have changed them since. */
@@ -93,84 +82,133 @@ export class HostCopies {
   }
 
   /**
-   * Has host memory for exactly these extents. Node goes on between the parts; `checkOpen` throws if the copies are of
-   * no use any more. Throws OutOfMemoryError if there is not enough; the caller then drops all copies.
+   * Host memory and device addresses of extents that have copies. Neighbours on the device that are neighbours in a
+   * piece, too, are one copy.
+   */
+  placesOf(extents: readonly Extent[]): BatchedCopy[] {
+    const runs: Run[] = []
+    for (const { ptr, range } of extents) {
+      let at = ptr
+      for (const { piece, start, bytes } of this.copies.get(ptr)!.parts) {
+        const last = runs.at(-1)
+        if (last !== undefined && continues(last, piece, start, range, at)) last.bytes += bytes
+        else runs.push({ piece, start, range, ptr: at, bytes })
+        at += bytes
+      }
+    }
+    return runs.map(({ piece, start, ptr, bytes }) => ({ host: piece.bytes.subarray(start, start + bytes), ptr }))
+  }
+
+  /**
+   * Gives up the copies that these extents cannot use, and those that share a piece with copies given up before: it
+   * would be kept for less than it has. Such extents are copied again.
+   */
+  keepFor(extents: readonly Extent[]): void {
+    if (this.copies.size === 0) return
+    const wanted = new Map(extents.map(({ ptr, bytes }) => [ptr, bytes]))
+    for (const [ptr, { bytes }] of this.copies) if (wanted.get(ptr) !== bytes) this.drop(ptr)
+    for (const [ptr, { parts }] of this.copies) {
+      if (parts.some(({ piece }) => piece.usedBytes < piece.bytes.length)) this.drop(ptr)
+    }
+  }
+
+  /**
+   * After `keepFor`: has host memory for all of these extents. Node goes on between the pieces; `checkOpen` throws if
+   * the copies are of no use any more. Throws OutOfMemoryError if there is not enough; the caller then drops all.
    */
   async fit(extents: readonly Extent[], into: HostMemory | undefined, checkOpen: () => void): Promise<void> {
-    const wanted = new Map(extents.map(extent => [extent.ptr, extent]))
-    for (const [ptr, { bytes }] of this.copies) if (wanted.get(ptr)?.bytes !== bytes) this.drop(ptr)
-    const missing = extents.filter(({ ptr }) => !this.copies.has(ptr))
-    if (into !== undefined) checkRoom(missing, into)
-    for (const extent of extents) {
-      const known = this.copies.get(extent.ptr)
-      const parts: Part[] = []
-      this.copies.set(extent.ptr, { ...extent, parts: known?.parts ?? parts })
-      if (known !== undefined) continue
-      for (let offset = 0; offset < extent.bytes; offset += MOST_PART_BYTES) {
-        parts.push(this.takePart(offset, Math.min(MOST_PART_BYTES, extent.bytes - offset), into))
-        await setImmediate()
-        checkOpen()
-      }
+    const missing = extents.filter(extent => !this.has(extent))
+    if (into !== undefined) checkRoom(bytesOfAll(missing), into)
+    for (const { ptr, version } of extents) if (this.copies.has(ptr)) this.copies.get(ptr)!.version = version
+    this.mostSharedBytes = MOST_SHARED_BYTES
+    for (let next = 0; next < missing.length; ) {
+      const extent = missing[next]
+      if (isSmall(extent)) next += this.takeShared(missing, next, into)
+      else if (this.takeOwn(extent, into)) next++
+      await setImmediate()
+      checkOpen()
     }
   }
 
   /** Tells host pools that copies on `stream` use their memory until it is freed. */
-  noteUse(parts: readonly Part[], stream: Stream): void {
-    for (const { buffer } of parts) if (buffer !== null && !buffer.freed) buffer.recordUse(stream)
+  noteUse(stream: Stream): void {
+    this.pieces.noteUse(stream)
   }
 
-  /** Gives the host memory of one copy back. Copies that still run are waited for by its pool, or by the driver. */
+  /** Gives up one copy. Its host memory goes back, once no other extent has a copy in the same piece. */
   drop(ptr: number): void {
     const copy = this.copies.get(ptr)
     if (copy === undefined) return
     this.copies.delete(ptr)
-    for (const part of copy.parts) this.giveBack(part)
+    for (const { piece, bytes } of copy.parts) this.pieces.release(piece, bytes)
   }
 
-  /** Gives back the copies of all extents but these. */
+  /** Gives up the copies of all extents but these. */
   retain(extents: readonly Extent[]): void {
     const kept = new Set(extents.map(({ ptr }) => ptr))
     for (const ptr of [...this.copies.keys()]) if (!kept.has(ptr)) this.drop(ptr)
   }
 
-  private takePart(offset: number, length: number, into: HostMemory | undefined): Part {
-    if (into !== undefined) {
-      const buffer = into.allocate(length)
-      into.sleepCopies.add(buffer)
-      this.bytes += length
-      return { offset, bytes: buffer.bytes, buffer, from: into }
+  /** One more piece for a large extent; returns whether it was the last. */
+  private takeOwn({ ptr, bytes, version }: Extent, into: HostMemory | undefined): boolean {
+    const copy = this.copies.get(ptr) ?? { bytes, version, parts: [] }
+    this.copies.set(ptr, copy)
+    const rest = bytes - bytesOfAll(copy.parts)
+    const piece = this.pieces.take(Math.min(MOST_PIECE_BYTES, rest), into)
+    copy.parts.push({ piece, start: 0, bytes: piece.bytes.length })
+    return rest === piece.bytes.length
+  }
+
+  /** A piece for small extents from `first` on; returns for how many. */
+  private takeShared(extents: readonly Extent[], first: number, into: HostMemory | undefined): number {
+    let sharing = sharingFrom(extents, first, this.mostSharedBytes)
+    let piece = this.tryTake(sharing, into)
+    while (piece === null) {
+      this.mostSharedBytes = bytesOfAll(sharing) / 2
+      sharing = sharingFrom(extents, first, this.mostSharedBytes)
+      piece = this.tryTake(sharing, into)
     }
-    const roundBytes = Math.ceil(length / PAGE_BYTES) * PAGE_BYTES
-    const address = this.pinned.obtain(roundBytes)
-    if (address === 0) throw noHostMemory(length)
-    this.bytes += length
-    return { offset, bytes: this.pinned.bytesAt(address, length), buffer: null, from: into }
+    let start = 0
+    for (const { ptr, bytes, version } of sharing) {
+      this.copies.set(ptr, { bytes, version, parts: [{ piece, start, bytes }] })
+      start += bytes
+    }
+    return sharing.length
   }
 
-  private giveBack({ bytes, buffer, from }: Part): void {
-    this.bytes -= bytes.length
-    if (buffer !== null) from?.sleepCopies.delete(buffer)
-    if (this.context.released) return // with all its registrations
-    if (buffer === null) this.context.discard(driver => this.pinned.giveBack(driver.hostAddress(bytes)))
-    else if (!buffer.freed) buffer.free()
+  /** A piece for all of these extents; null if a smaller one may be found. */
+  private tryTake(extents: readonly Extent[], into: HostMemory | undefined): Piece | null {
+    try {
+      return this.pieces.take(bytesOfAll(extents), into)
+    } catch (error) {
+      if (!(error instanceof OutOfMemoryError) || extents.length === 1) throw error
+      return null
+    }
   }
 }
 
-function checkRoom(missing: readonly Extent[], into: HostMemory): void {
-  const bytes = missing.reduce((sum, extent) => sum + extent.bytes, 0)
-  const { liveBytes, reservedBytes, maxPoolBytes } = into.stats()
-  const room = maxPoolBytes - liveBytes
-  if (bytes <= room) return
-  throw new OutOfMemoryError(
-    `sleep: ${formatBytes(bytes)} of contents do not fit into the host pool, which has room for ${formatBytes(room)}; ` +
-      `raise its maxPoolBytes by ${formatBytesUp(bytes - room)}, or leave out into`,
-    figuresOf(bytes, { liveBytes, reservedBytes, largestFreeBytes: room, maxPoolBytes }, room),
-  )
+/** Whether a part begins where a run ends, on both sides. */
+function continues(run: Run, piece: Piece, start: number, range: number, ptr: number): boolean {
+  return run.piece === piece && run.start + run.bytes === start && run.range === range && run.ptr + run.bytes === ptr
 }
 
-function noHostMemory(bytes: number): OutOfMemoryError {
-  return new OutOfMemoryError(
-    `sleep: the host has no ${formatBytes(bytes)} more to pin; free host memory, or sleep with keep 'nothing'`,
-    figuresOf(bytes, {}, 0),
-  )
+/** Whether an extent shares its piece: as large as a slab at most, since the copies of slabs wait for a wake, too. */
+function isSmall({ bytes }: Extent): boolean {
+  return bytes <= policy.slabBytes
+}
+
+/** The small extents from `first` on that have at most `mostBytes` together; one at least. */
+function sharingFrom(extents: readonly Extent[], first: number, mostBytes: number): readonly Extent[] {
+  let end = first + 1
+  for (let bytes = extents[first].bytes; end < extents.length && isSmall(extents[end]); end++) {
+    bytes += extents[end].bytes
+    if (bytes > mostBytes) break
+  }
+  return extents.slice(first, end)
+}
+
+function bytesOfAll(parts: readonly { readonly bytes: number }[]): number {
+  let sum = 0
+  for (const { bytes } of parts) sum += bytes
+  return sum
 }

@@ -3,7 +3,7 @@ import { describe } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
 import { checkFlag, checkOptionNames } from '../../base/option-names.js'
 import type { Context } from '../../driver/context.js'
-import type { HostMemory } from './host-copies.js'
+import type { HostMemory } from './host-pieces.js'
 
 /** How far the copies of a sleep or a wake have come. */
 export interface SleepProgress {

@@ -8,12 +8,13 @@
 import { formatBytes } from '../../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { isDriverError } from '../../base/thrown.js'
+import type { BatchedCopy } from '../../driver/driver.js'
 import type { Clocks } from '../../order/clocks.js'
 import { untilDone } from '../../order/polling.js'
 import { isOutOfMemory } from '../backing/backing.js'
 import { deviceFull, figuresOf } from '../out-of-memory.js'
-import { CopyStream } from './copy-stream.js'
-import { type Extent, HostCopies, type Source } from './host-copies.js'
+import { COPY_STEP_BYTES, CopyStream } from './copy-stream.js'
+import { type Extent, HostCopies } from './host-copies.js'
 import { readSleepOptions, readWakeOptions, type SleepOptions, type WakeOptions } from './sleep-options.js'
 
 /** Work of a stream, of this or another device. */
@@ -186,18 +187,16 @@ export class Sleeper {
   private async copyOut({ into, unchanged, onProgress }: ReturnType<typeof readSleepOptions>): Promise<void> {
     const { memory, copies } = this
     const extents = memory.extents()
+    copies.keepFor(extents)
     const changed = extents.filter(extent => !unchanged || !copies.holds(extent))
     await copies.fit(extents, into, () => this.checkOpen('sleep'))
     const stream = new CopyStream(memory.clocks, bytesOf(changed), onProgress)
     try {
-      for (const extent of changed) {
-        const parts = copies.partsOf(extent)!
-        copies.noteUse(parts, stream.stream)
-        for (const { offset, bytes } of parts) {
-          stream.copyOut(bytes, extent.ptr + offset)
-          await stream.untilFew()
-          this.checkOpen('sleep')
-        }
+      copies.noteUse(stream.stream)
+      for (const step of inSteps(copies.placesOf(changed))) {
+        stream.copy('toHost', step)
+        await stream.untilFew()
+        this.checkOpen('sleep')
       }
       await stream.untilArrived()
       this.checkOpen('sleep')
@@ -209,7 +208,7 @@ export class Sleeper {
   private async bringBack({ keepCopy, wait, onProgress }: ReturnType<typeof readWakeOptions>): Promise<void> {
     const { memory, copies } = this
     const kept = memory.extents()
-    const extents = kept.filter(extent => copies.partsOf(extent) !== undefined)
+    const extents = kept.filter(extent => copies.has(extent))
     try {
       memory.create()
     } catch (error) {
@@ -218,8 +217,10 @@ export class Sleeper {
     const stream = new CopyStream(memory.clocks, bytesOf(extents), onProgress)
     let isHeld = false
     try {
-      for (const extent of extents) copies.noteUse(copies.partsOf(extent)!, stream.stream)
-      for (const { ptr, host } of inMappedOrder(copies.sourcesOf(extents), memory.map())) stream.copyIn(ptr, host)
+      copies.noteUse(stream.stream)
+      for (const mapped of inMappedOrder(copies.placesOf(extents), memory.map())) {
+        for (const step of inSteps(mapped)) stream.copy('toDevice', step)
+      }
       isHeld = wait === 'streams' && !memory.hasPeers && stream.holdStreams()
       if (!isHeld) await stream.untilArrived()
       this.checkOpen('wake')
@@ -296,20 +297,37 @@ function bytesOf(extents: readonly Extent[]): number {
   return extents.reduce((sum, { bytes }) => sum + bytes, 0)
 }
 
-/** The sources of copies, each as soon as all of its target is mapped. */
-function* inMappedOrder(sources: readonly Source[], ranges: Iterable<MappedRange>): Generator<Source> {
-  const sorted = [...sources].sort((a, b) => a.ptr - b.ptr)
+/** Copies in groups that a mark covers each. */
+function* inSteps(copies: readonly BatchedCopy[]): Generator<readonly BatchedCopy[]> {
+  let [first, bytes] = [0, 0]
+  for (let next = 0; next < copies.length; ) {
+    bytes += copies[next++].host.byteLength
+    if (bytes < COPY_STEP_BYTES && next < copies.length) continue
+    yield copies.slice(first, next)
+    first = next
+    bytes = 0
+  }
+}
+
+/** Copies to the device: after each step of the mapping those whose targets are mapped now. */
+function* inMappedOrder(
+  copies: readonly BatchedCopy[],
+  ranges: Iterable<MappedRange>,
+): Generator<readonly BatchedCopy[]> {
+  const sorted = [...copies].sort((a, b) => a.ptr - b.ptr)
   let next = 0
   let end = Number.NaN
   for (const { ptr, bytes } of ranges) {
     if (ptr !== end) next = firstFrom(sorted, ptr)
     end = ptr + bytes
-    while (next < sorted.length && sorted[next].ptr + sorted[next].host.length <= end) yield sorted[next++]
+    const first = next
+    while (next < sorted.length && sorted[next].ptr + sorted[next].host.byteLength <= end) next++
+    if (next > first) yield sorted.slice(first, next)
   }
 }
 
-/** The index of the first source for an address or a later one. */
-function firstFrom(sorted: readonly Source[], ptr: number): number {
-  const index = sorted.findIndex(source => source.ptr >= ptr)
+/** The index of the first copy to an address or a later one. */
+function firstFrom(sorted: readonly BatchedCopy[], ptr: number): number {
+  const index = sorted.findIndex(copy => copy.ptr >= ptr)
   return index === -1 ? sorted.length : index
 }

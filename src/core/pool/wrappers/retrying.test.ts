@@ -95,6 +95,21 @@ describe('retrying', () => {
     assert.deepEqual([order, pool.fallbacks], [[`asked for ${2 * MiB}`], 1])
   })
 
+  it('an upload whose callback drops its first buffers copies nothing', () => {
+    const device = new TestDevice()
+    const arena = device.createArenaPool({ bytes: 4 * MiB })
+    const pool = retrying(arena, (_, attempt) => {
+      arena.reset()
+      return attempt === 1
+    })
+    const stream = device.createStream()
+    const calls = () => ['cuMemcpyBatchAsync', 'cuMemcpyHtoDAsync'].map(call => device.calls(call))
+    const before = calls()
+    const sources = [1, 2, 3].map(() => new Uint8Array(1.5 * MiB))
+    assert.throws(() => pool.uploadMany(sources, stream), { name: 'PoolError', message: /^uploadMany: / })
+    assert.deepEqual([calls(), arena.stats().liveBytes], [before, 0])
+  })
+
   it('an error of the callback is thrown, and no memory is lost', () => {
     const thrown = new Error('cannot free more')
     const { upstream, pool } = setUp(() => {

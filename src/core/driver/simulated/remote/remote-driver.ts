@@ -82,7 +82,8 @@ function outgoing(value: unknown): unknown {
     const isWhole = value.byteLength === value.buffer.byteLength
     return isWhole || value.buffer instanceof SharedArrayBuffer ? value : bytesOf(value).slice()
   }
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) return value
+  if (Array.isArray(value)) return value.map(outgoing)
+  if (typeof value !== 'object' || value === null) return value
   return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, outgoing(inner)]))
 }
 

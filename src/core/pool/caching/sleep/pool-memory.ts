@@ -101,6 +101,7 @@ class PoolMemory implements SleepingMemory {
     return this.takenBlocks().map(record => ({
       ptr: pool.addressOfRecord(record),
       bytes: pool.records.unitsOf(record) * UNIT_BYTES,
+      range: pool.records.rangeOf(record),
       version: this.versionOf(record),
     }))
   }

@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict'
 import { randomFillSync } from 'node:crypto'
 import { after, describe, it } from 'node:test'
-import { GiB, MiB } from '../../../base/bytes.js'
+import { GiB, KiB, MiB } from '../../../base/bytes.js'
 import { OutOfMemoryError } from '../../../base/errors.js'
 import type { DeviceBuffer } from '../../buffer.js'
 import { GpuDevice } from '../../gpu-device.fixture.js'
@@ -48,6 +48,25 @@ describe('a pool that sleeps on a GPU', () => {
       kept.forEach(assertKept)
       pool.check()
     }
+  })
+
+  it('keeps many small blocks, neighbours and others, with batches of copies and without', async () => {
+    const { driver } = gpu.context
+    const version = driver.cuDriverGetVersion()
+    using pool = gpu.createPool({ backing: 'virtual', maxPoolBytes: 512 * MiB })
+    const blocks = Array.from({ length: 1500 }, (_, index) => pool.allocate(index % 3 === 0 ? 64 * KiB : 128 * KiB))
+    for (const [index, block] of blocks.entries()) if (index % 4 === 1) block.free()
+    const kept = blocks.filter(({ freed }) => !freed).map(filled)
+    for (const reported of [version, 12_000]) {
+      driver.cuDriverGetVersion = () => reported
+      await pool.sleep()
+      await pool.wake({ keepCopy: true })
+      kept.forEach(assertKept)
+      await pool.sleep({ unchanged: true })
+      await pool.wake()
+      kept.forEach(assertKept)
+    }
+    driver.cuDriverGetVersion = () => version
   })
 
   it('lets a graph run again after wake', async () => {

@@ -26,6 +26,11 @@ class LateCopies extends SimulatedDriver {
     super.cuMemcpyDtoHAsync(target, source, stream)
   }
 
+  override cuMemcpyBatchAsync(...args: Parameters<SimulatedDriver['cuMemcpyBatchAsync']>): void {
+    this.hold(args[3])
+    super.cuMemcpyBatchAsync(...args)
+  }
+
   arrive(): void {
     this.isLate = false
     for (const release of this.held.splice(0)) release()
@@ -137,9 +142,10 @@ describe('a sleep', () => {
   })
 
   it('on the default stream ends before a copy that would break a capture', async () => {
-    const { driver, device, pool } = open()
+    const { driver, device } = open(new LateCopies({ capacityBytes: 256 * MiB, progress: 'eager' }))
+    const pool = device.createPool({ backing: 'virtual', maxPoolBytes: 192 * MiB })
     driver.isLate = false
-    const buffers = Array.from({ length: 2 }, () => pool.allocate(2 * MiB))
+    const buffers = Array.from({ length: 2 }, () => pool.allocate(64 * MiB)) // one step of copies each
     for (const buffer of buffers) buffer.fill(1)
     device.context.activate()
     const blocking = driver.cuStreamCreate(0)

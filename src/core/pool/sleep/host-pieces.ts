@@ -1,0 +1,108 @@
+// Pinned memory for copies of sleeping memory: of a host pool, or pinned for this alone.
+
+import { formatBytes, formatBytesUp } from '../../base/bytes.js'
+import { OutOfMemoryError } from '../../base/errors.js'
+import type { Context } from '../../driver/context.js'
+import type { Stream } from '../../order/stream.js'
+import { PAGE_BYTES, PinnedSegments } from '../backing/pinned-segments.js'
+import { figuresOf } from '../out-of-memory.js'
+
+/** Pinned memory that a `HostMemory` hands out. */
+export interface HostMemoryBuffer {
+  readonly bytes: Uint8Array
+  readonly freed: boolean
+  recordUse(stream: Stream): void
+  free(): void
+}
+
+/** The part of a host pool that copies need. */
+export interface HostMemory {
+  /** @internal */
+  readonly context: Context
+  readonly closed: boolean
+  /**
+   * those of its buffers that are copies of sleeping memory, and not the program's
+   * @internal
+   */
+  readonly sleepCopies: Set<HostMemoryBuffer>
+  allocate(bytes: number): HostMemoryBuffer
+  stats(): { readonly liveBytes: number; readonly reservedBytes: number; readonly maxPoolBytes: number }
+}
+
+/** Host memory that lies in one piece. It stays readable if its pool is closed first. */
+export interface Piece {
+  readonly bytes: Uint8Array
+  /** null for memory that was pinned for this piece alone */
+  readonly buffer: HostMemoryBuffer | null
+  readonly from: HostMemory | undefined
+  /** bytes in use by copies; without any, the piece goes back */
+  usedBytes: number
+}
+
+export class HostPieces {
+  /** bytes of all pieces */
+  bytes = 0
+  private readonly pieces = new Set<Piece>()
+  private readonly pinned: PinnedSegments
+
+  constructor(private readonly context: Context) {
+    this.pinned = new PinnedSegments(context, PAGE_BYTES, false, false)
+  }
+
+  /** A piece of `length` bytes, all of them in use. Throws OutOfMemoryError if there is no such piece. */
+  take(length: number, into: HostMemory | undefined): Piece {
+    const piece = into === undefined ? this.pin(length) : takeFrom(into, length)
+    this.pieces.add(piece)
+    this.bytes += length
+    return piece
+  }
+
+  /** Tells host pools that work on `stream` uses their memory until it is freed. */
+  noteUse(stream: Stream): void {
+    for (const { buffer } of this.pieces) if (buffer !== null && !buffer.freed) buffer.recordUse(stream)
+  }
+
+  /** Ends the use of some bytes. Copies that still run are waited for by the piece's pool, or by the driver. */
+  release(piece: Piece, length: number): void {
+    piece.usedBytes -= length
+    if (piece.usedBytes > 0) return
+    const { bytes, buffer, from } = piece
+    this.pieces.delete(piece)
+    this.bytes -= bytes.length
+    if (buffer !== null) from?.sleepCopies.delete(buffer)
+    if (this.context.released) return // with all its registrations
+    if (buffer === null) this.context.discard(driver => this.pinned.giveBack(driver.hostAddress(bytes)))
+    else if (!buffer.freed) buffer.free()
+  }
+
+  private pin(length: number): Piece {
+    const address = this.pinned.obtain(Math.ceil(length / PAGE_BYTES) * PAGE_BYTES)
+    if (address === 0) throw noHostMemory(length)
+    return { bytes: this.pinned.bytesAt(address, length), buffer: null, from: undefined, usedBytes: length }
+  }
+}
+
+function takeFrom(from: HostMemory, length: number): Piece {
+  const buffer = from.allocate(length)
+  from.sleepCopies.add(buffer)
+  return { bytes: buffer.bytes, buffer, from, usedBytes: length }
+}
+
+/** Throws OutOfMemoryError if a host pool has no room for `bytes` of copies. */
+export function checkRoom(bytes: number, into: HostMemory): void {
+  const { liveBytes, reservedBytes, maxPoolBytes } = into.stats()
+  const room = maxPoolBytes - liveBytes
+  if (bytes <= room) return
+  throw new OutOfMemoryError(
+    `sleep: ${formatBytes(bytes)} of contents do not fit into the host pool, which has room for ${formatBytes(room)}; ` +
+      `raise its maxPoolBytes by ${formatBytesUp(bytes - room)}, or leave out into`,
+    figuresOf(bytes, { liveBytes, reservedBytes, largestFreeBytes: room, maxPoolBytes }, room),
+  )
+}
+
+function noHostMemory(bytes: number): OutOfMemoryError {
+  return new OutOfMemoryError(
+    `sleep: the host has no ${formatBytes(bytes)} more to pin; free host memory, or sleep with keep 'nothing'`,
+    figuresOf(bytes, {}, 0),
+  )
+}
