@@ -277,7 +277,9 @@ export class SimulatedCalls extends Simulation {
     const context = this.enter(CALL.cuMemcpyBatchAsync)
     const queue = this.streams.queueOf(context, stream)
     if (queue === context.legacy) throw this.interceptor.invalid('a batch of copies in the legacy default stream')
-    this.captures.checkNotCaptured(queue, 'a batch of copies')
+    if (queue.capture !== null) {
+      throw this.interceptor.refuse(RESULT.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 'a batch of copies is not captured')
+    }
     this.transfers.batch(context, queue, copies, direction, sourceOrder)
   }
 
