@@ -5,9 +5,11 @@ import { setImmediate } from 'node:timers/promises'
 import { formatBytes, formatBytesUp, MiB } from '../../base/bytes.js'
 import { OutOfMemoryError } from '../../base/errors.js'
 import type { Context } from '../../driver/context.js'
+import { ownNode } from '../../driver/host-node.js'
 import type { Stream } from '../../order/stream.js'
-import { PAGE_BYTES, PinnedSegments } from '../backing/pinned-segments.js'
+import { PAGE_BYTES, type PinnedMemory, PinnedSegments, prepareFor } from '../backing/pinned-segments.js'
 import { figuresOf } from '../out-of-memory.js'
+import type { PoolStats } from '../pool.js'
 
 const MOST_PART_BYTES = 64 * MiB
 
@@ -40,8 +42,10 @@ export interface HostMemory {
    * @internal
    */
   readonly sleepCopies: Set<HostMemoryBuffer>
+  /** @internal */
+  readonly memory: PinnedMemory
   allocate(bytes: number): HostMemoryBuffer
-  stats(): { readonly liveBytes: number; readonly reservedBytes: number; readonly maxPoolBytes: number }
+  stats(): Pick<PoolStats, 'liveBytes' | 'reservedBytes' | 'largestFreeBytes' | 'maxPoolBytes'>
 }
 
 /** Host memory of one part. It stays readable if its pool is closed first. */
@@ -71,7 +75,13 @@ export class HostCopies {
   private readonly pinned: PinnedSegments
 
   constructor(private readonly context: Context) {
-    this.pinned = new PinnedSegments(context, PAGE_BYTES, false, false)
+    const numaNode = ownNode(context)
+    this.pinned = new PinnedSegments(context, false, {
+      firstBytes: PAGE_BYTES,
+      segmentBytes: PAGE_BYTES,
+      mapped: false,
+      numaNode,
+    })
   }
 
   /** The parts of the copy of an extent; undefined if it has none. */
@@ -107,7 +117,14 @@ export class HostCopies {
       this.copies.set(extent.ptr, { ...extent, parts: known?.parts ?? parts })
       if (known !== undefined) continue
       for (let offset = 0; offset < extent.bytes; offset += MOST_PART_BYTES) {
-        parts.push(this.takePart(offset, Math.min(MOST_PART_BYTES, extent.bytes - offset), into))
+        const bytes = Math.min(MOST_PART_BYTES, extent.bytes - offset)
+        const prepared = await this.prepare(bytes, into)
+        parts.push(
+          (into?.memory ?? this.pinned).growWith(prepared, () => {
+            checkOpen()
+            return this.takePart(offset, bytes, into)
+          }),
+        )
         await setImmediate()
         checkOpen()
       }
@@ -133,6 +150,12 @@ export class HostCopies {
     for (const ptr of [...this.copies.keys()]) if (!kept.has(ptr)) this.drop(ptr)
   }
 
+  /** Memory of a part, to which another thread gives its pages; null if the host pool has it already. */
+  private async prepare(length: number, into: HostMemory | undefined): Promise<Uint8Array | null> {
+    if (into === undefined) return await this.pinned.prepare(roundUp(length))
+    return into.closed || into.stats().largestFreeBytes >= length ? null : await prepareFor(into, length)
+  }
+
   private takePart(offset: number, length: number, into: HostMemory | undefined): Part {
     if (into !== undefined) {
       const buffer = into.allocate(length)
@@ -140,8 +163,7 @@ export class HostCopies {
       this.bytes += length
       return { offset, bytes: buffer.bytes, buffer, from: into }
     }
-    const roundBytes = Math.ceil(length / PAGE_BYTES) * PAGE_BYTES
-    const address = this.pinned.obtain(roundBytes)
+    const address = this.pinned.obtain(roundUp(length))
     if (address === 0) throw noHostMemory(length)
     this.bytes += length
     return { offset, bytes: this.pinned.bytesAt(address, length), buffer: null, from: into }
@@ -154,6 +176,10 @@ export class HostCopies {
     if (buffer === null) this.context.discard(driver => this.pinned.giveBack(driver.hostAddress(bytes)))
     else if (!buffer.freed) buffer.free()
   }
+}
+
+function roundUp(bytes: number): number {
+  return Math.ceil(bytes / PAGE_BYTES) * PAGE_BYTES
 }
 
 function checkRoom(missing: readonly Extent[], into: HostMemory): void {
