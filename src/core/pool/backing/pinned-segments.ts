@@ -1,9 +1,9 @@
 // Pinned host memory in segments: array buffers registered with the driver once, whose blocks are views. The driver
 // pins whole pages, so a segment consists of whole pages, and shares none with other memory of the process.
 //
-// Most of the time that pinning takes goes into finding pages and clearing them. `prepare` leaves that to another
+// Much of the time that pinning takes goes into finding pages and clearing them. `prepare` leaves that to another
 // thread: it needs no context, no driver and no capture mode, so nothing is lost when the pool closes meanwhile. The
-// rest, the call of the driver, stays in this thread (docs/internals/decisions.md#0032-the-pages-of-pinned-memory).
+// rest, the call of the driver, stays in this thread (docs/internals/decisions.md#0033-the-pages-of-pinned-memory).
 
 import { totalmem } from 'node:os'
 import { markAsUntransferable } from 'node:worker_threads'

@@ -1,4 +1,4 @@
-// Growth of a host pool whose program can wait. Another thread gives the new memory its pages, which is most of the
+// Growth of a host pool whose program can wait. Another thread gives the new memory its pages, which is much of the
 // work, and the pool then pins it and makes a segment of it.
 
 import { type ByteSize, bytesOf } from '../../base/byte-size.js'

@@ -148,14 +148,14 @@ export abstract class HostPool implements Disposable, AsyncDisposable {
 
   /**
    * Resolves to a buffer as soon as there is room, as `allocateSoon` of the other pools. Where the pool must grow,
-   * another thread does most of the work of pinning, and Node goes on meanwhile.
+   * another thread does much of the work of pinning, and Node goes on meanwhile.
    */
   async allocateSoon(bytes: ByteSize, options: AllocateOptions & LineOptions = {}): Promise<HostBuffer> {
     return await allocateSoon(new GrowingRequest(this, HOST), bytes, options)
   }
 
   /**
-   * Pins memory until at least `bytes` are pinned in all, so that later requests find it. Another thread does most of
+   * Pins memory until at least `bytes` are pinned in all, so that later requests find it. Another thread does much of
    * the work, and Node goes on meanwhile; in a pool that threads share, this thread waits for the pool server. Resolves
    * to the bytes added. Rejects with OutOfMemoryError if the limit or the system does not allow it, and with PoolError
    * for a closed pool or memory that cannot be pinned. Nothing has changed then.
