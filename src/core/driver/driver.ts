@@ -71,6 +71,20 @@ export interface Driver {
   readonly modelledSeconds: number | null
   /** The address of host memory in this process. Pinning affects whole pages, so other memory must keep off them. */
   hostAddress(host: ArrayBufferView): number
+  /** The NUMA nodes of the host that have memory; an empty list if the system does not tell. */
+  hostNodes(): readonly number[]
+  /**
+   * Makes fresh host memory fit for registering: huge pages where the system has them, on NUMA node `node`, or on any
+   * for -1. Concerns the whole pages of `host` alone. False if the system refuses to bind memory to a node.
+   */
+  placeHost(host: ArrayBufferView, node: number): boolean
+  /** Takes the node of `placeHost` back. For memory that is about to be used for something else. */
+  unplaceHost(host: ArrayBufferView): void
+  /**
+   * Fills host memory with zeros in another thread, so that registering finds all of its pages, and takes this thread
+   * less time. Leave the memory alone meanwhile. Resolves at once if every thread is busy.
+   */
+  fillHost(host: ArrayBufferView): Promise<void>
   /**
    * the processes that use a device, by NVML or by the simulated machine; null if they are not known
    * @internal

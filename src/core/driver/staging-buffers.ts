@@ -3,6 +3,7 @@
 
 import { MiB } from '../base/bytes.js'
 import type { Context } from './context.js'
+import { ownNode } from './host-node.js'
 
 const LEAST_BYTES = 64 * 1024
 /** Beyond this sum of kept bytes, a returned buffer is unregistered. */
@@ -45,7 +46,9 @@ export class StagingBuffers {
     }
     // a simulated device of another thread reaches only shared memory
     const memory = new Uint8Array(new SharedArrayBuffer(size))
-    this.context.activate().cuMemHostRegister(memory, 0)
+    const driver = this.context.activate()
+    driver.placeHost(memory, ownNode(this.context))
+    driver.cuMemHostRegister(memory, 0)
     this.registered.add(memory)
     return memory
   }
@@ -75,7 +78,9 @@ export class StagingBuffers {
   }
 
   private unregister(memory: Uint8Array): void {
-    this.context.activate().cuMemHostUnregister(memory)
+    const driver = this.context.activate()
+    driver.cuMemHostUnregister(memory)
+    driver.unplaceHost(memory)
     this.registered.delete(memory)
   }
 }

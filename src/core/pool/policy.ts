@@ -36,6 +36,14 @@ export const policy = {
   freesPerMark: 512,
 }
 
+/** Pinned memory, which has a price in time: 0.55 s a GiB. `bench/host-first-use.ts` shows what they earn. */
+export const pinnedPolicy = {
+  /** Bytes of a host pool's first segment; pays in the first request, which waits for no more than these. */
+  firstBytes: 256 * KiB,
+  /** Segments are as large as the pool is, up to this; pays for a short list of segments. */
+  segmentBytes: 16 * MiB,
+}
+
 /** Bytes of a growth, and the idle bytes that are not worth gathering, in a pool with that room. */
 export function growthStep(roomBytes: number, reservedBytes = 0): number {
   const loose = Math.max(policy.stepBytes, reservedBytes * policy.stepOfPool)

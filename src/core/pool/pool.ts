@@ -283,10 +283,10 @@ interface Described {
 }
 
 /** The line of text for a pool. */
-export function poolText(pool: Described, name = pool.constructor.name): string {
+export function poolText(pool: Described, name = pool.constructor.name, place = ''): string {
   if (pool.closed === true) return `${name} { closed }`
   try {
-    return `${name} { ${statsText(pool.stats())} }`
+    return `${name} { ${statsText(pool.stats(), place)} }`
   } catch (error) {
     // Driver pools ask the driver for their counters.
     if (isDriverError(error)) return `${name} { ${error.message} }`
@@ -303,11 +303,11 @@ export function poolJson(pool: Described, name = pool.constructor.name): object 
 }
 
 /** The counters that people decide by: `3 MiB live in 2 buffers, 20 MiB reserved of 4 GiB, 85 % idle`. */
-function statsText({ liveBytes, liveBuffers, reservedBytes, maxPoolBytes }: PoolStats): string {
+function statsText({ liveBytes, liveBuffers, reservedBytes, maxPoolBytes }: PoolStats, place: string): string {
   const live = `${formatBytes(liveBytes)} live in ${liveBuffers} ${liveBuffers === 1 ? 'buffer' : 'buffers'}`
   const reserved = `${formatBytes(reservedBytes)} reserved${maxPoolBytes === Infinity ? '' : ` of ${formatBytes(maxPoolBytes)}`}`
   const idle = reservedBytes === 0 ? 0 : Math.max(0, 1 - liveBytes / reservedBytes)
-  return `${live}, ${reserved}, ${percent(idle)} idle`
+  return `${live}, ${reserved}${place}, ${percent(idle)} idle`
 }
 
 /** 0 % and 100 % are exact. */

@@ -57,6 +57,11 @@ export class SharedPools {
 
 export const SHARED_VERSION = 0
 
+/** A replay reads no memory, and pins none. */
+export class HostPlaces {}
+
+export const StagingBuffers = { of: () => ({ close: () => {} }) }
+
 /** A replay makes caching pools and pools of the driver only. */
 function refusePool(): never {
   throw new Error('a replay makes no pool of this kind')

@@ -224,6 +224,34 @@ export function memorySuite(fixture: DriverFixture): void {
     })
   })
 
+  describe('host memory that will be registered', () => {
+    it('lies on a node of the host, or on any, and keeps its contents', () => {
+      const host = newHost(4 * MiB).fill(7)
+      const nodes = driver.hostNodes()
+      assert.deepEqual(
+        [...nodes].sort((a, b) => a - b),
+        [...new Set(nodes)],
+      )
+      assert.equal(driver.placeHost(host, -1), true)
+      if (nodes.length === 1) assert.equal(driver.placeHost(host, nodes[0]), true)
+      assert.equal(driver.placeHost(host, 1000), false)
+      register(host)
+      driver.unplaceHost(host)
+      assert.ok(host.every(byte => byte === 7))
+    })
+
+    it('is filled with zeros while this thread goes on, and can be registered then', async () => {
+      const host = newHost(4 * MiB).fill(7)
+      await driver.fillHost(host)
+      assert.ok(host.every(byte => byte === 0))
+      register(host)
+      const ptr = allocate(MiB)
+      driver.cuMemcpyHtoD(ptr, sequence(MiB))
+      driver.cuMemcpyDtoH(host.subarray(0, MiB), ptr)
+      assert.deepEqual(host.slice(0, MiB), sequence(MiB))
+    })
+  })
+
   describe('managed memory', () => {
     it('managed memory is copied, filled and freed like device memory', test => {
       if (missing(test, CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 'managed memory')) return

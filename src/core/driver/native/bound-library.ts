@@ -48,6 +48,24 @@ export class BoundLibrary {
     return this.library.addressOf(hostMemory(host, 'host'))
   }
 
+  hostNodes(): readonly number[] {
+    return this.library.pages?.nodes ?? []
+  }
+
+  placeHost(host: ArrayBufferView, node: number): boolean {
+    const { pages } = this.library
+    pages?.wantHuge(hostMemory(host, 'host'))
+    return node < 0 || (pages?.bind(host, node) ?? false)
+  }
+
+  unplaceHost(host: ArrayBufferView): void {
+    this.library.pages?.unbind(hostMemory(host, 'host'))
+  }
+
+  async fillHost(host: ArrayBufferView): Promise<void> {
+    await this.library.pages?.fill(hostMemory(host, 'host'))
+  }
+
   /** Starts to count `calls`, which costs about 50 ns a call. */
   countCalls(): void {
     const counted = {} as Functions

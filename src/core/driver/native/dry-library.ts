@@ -16,6 +16,7 @@ const GRANULE_BYTES = 2 * MiB
 
 export class DryLibrary implements Library {
   readonly path = 'no library'
+  readonly pages = null
   private readonly hosts: DataView[] = []
   private nextHandle = FIRST_HANDLE
   private nextAddress = FIRST_ADDRESS

@@ -10,6 +10,7 @@ export const BASE = 0x7f00_0000_0000
 /** A library in which `functions` answer the calls; they read and write the marshalling buffer by address. */
 export class FakeLibrary implements Library {
   readonly path = 'a stand-in'
+  readonly pages = null
   readonly binds: FunctionName[] = []
   finish: () => void = () => {}
   memory: DataView = new DataView(new ArrayBuffer(0))

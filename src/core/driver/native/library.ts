@@ -5,6 +5,7 @@
 import type { LibraryHandle } from 'koffi'
 import { CudaError, NoDeviceError, NoLibraryError } from '../../base/errors.js'
 import { checkDeepStack } from '../../base/stack.js'
+import { HostPages } from '../../libraries/host-pages.js'
 import { isMissing, type Koffi, keepOpen, loadKoffi } from '../../libraries/koffi.js'
 import { RESULT } from '../constants.js'
 import { DRIVER_TABLE, FUNCTION_NAMES, type FunctionName, koffiPrototype } from '../table.js'
@@ -27,6 +28,8 @@ export interface Library {
   addressOf(view: ArrayBufferView): number
   /** The NUL-terminated text at an address. */
   textAt(address: number): string
+  /** The pages of host memory; null in a library of no system. */
+  readonly pages: HostPages | null
 }
 
 /** The paths to try, in order. The dynamic linker searches for a bare name. */
@@ -59,6 +62,7 @@ export function openLibrary(paths = LIBRARY_PATHS, platform: string = process.pl
       },
       addressOf: view => Number(koffi.address(view)),
       textAt: address => koffi.decode.string(address),
+      pages: HostPages.open(),
     }
   }
   throw new NoDeviceError(

@@ -135,6 +135,29 @@ export class SimulatedCalls extends Simulation {
     return hostAddress(this.hosts.asRegistered(host))
   }
 
+  /** The NUMA nodes of the host, by the option `numaNodes`. */
+  hostNodes(): readonly number[] {
+    return Array.from({ length: this.options.numaNodes }, (_, node) => node)
+  }
+
+  /** Notes the node of host memory, -1 for any. False for a node that the host lacks, or without `numaBinding`. */
+  placeHost(host: ArrayBufferView, node: number): boolean {
+    const { numaNodes, numaBinding } = this.options
+    if (node >= numaNodes || (node >= 0 && numaNodes > 1 && !numaBinding)) return false
+    this.hostPlaces.place(host, node)
+    return true
+  }
+
+  /** Forgets the node of host memory. */
+  unplaceHost(host: ArrayBufferView): void {
+    this.hostPlaces.place(host, -1)
+  }
+
+  /** Fills host memory with zeros in a later turn. */
+  async fillHost(host: ArrayBufferView): Promise<void> {
+    await this.hostPlaces.fill(host)
+  }
+
   /**
    * The processes of the machine; null for a device of this process only.
    * @internal

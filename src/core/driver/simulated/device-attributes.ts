@@ -13,9 +13,6 @@ import type { CompleteOptions } from './options.js'
 
 const NAMES = Object.keys(DEVICE_ATTRIBUTE) as (keyof typeof DEVICE_ATTRIBUTE)[]
 
-/** The only NUMA node of the simulated host. */
-export const NUMA_NODE = 0
-
 /** The compute capability of simulated devices, 9.0, in one number. */
 export const ARCHITECTURE = 90
 
@@ -28,6 +25,7 @@ export function deviceAttribute(attribute: number, options: CompleteOptions): nu
     concurrentManagedAccess,
     posixDescriptors,
     hostPools,
+    numaNodes,
     machine,
     fabricHandles,
     gpuDirectRdma,
@@ -56,8 +54,8 @@ export function deviceAttribute(attribute: number, options: CompleteOptions): nu
     CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED: Number(memoryPools),
     CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES: pooledTypes,
     CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED: Number(virtualMemory && fabricHandles !== false),
-    CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID: NUMA_NODE,
-    CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED: Number(memoryPools && hostPools),
+    CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID: numaNodes - 1,
+    CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED: Number(memoryPools && hostPools && numaNodes > 0),
   }
   const name = NAMES.find(each => DEVICE_ATTRIBUTE[each] === attribute)
   return name && values[name]

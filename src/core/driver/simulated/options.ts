@@ -21,6 +21,10 @@ export interface SimulatedOptions {
   readonly memoryPools?: boolean
   /** the same for pools in host memory, on one NUMA node or on any; default true */
   readonly hostPools?: boolean
+  /** NUMA nodes of the host, 0 to 16; the devices are near the last one. 0: a host without nodes; default 1 */
+  readonly numaNodes?: number
+  /** false: the system refuses to bind host memory to a node, as in some containers; default true */
+  readonly numaBinding?: boolean
   /** the same for managed memory, and for pools of managed memory; default true */
   readonly managedMemory?: boolean
   /** the same for advice, prefetch and discard of managed memory; default true */
@@ -66,6 +70,8 @@ const DEFAULTS: CompleteOptions = {
   virtualMemory: true,
   memoryPools: true,
   hostPools: true,
+  numaNodes: 1,
+  numaBinding: true,
   managedMemory: true,
   concurrentManagedAccess: true,
   posixDescriptors: true,
@@ -82,6 +88,7 @@ const SWITCHES = [
   'virtualMemory',
   'memoryPools',
   'hostPools',
+  'numaBinding',
   'managedMemory',
   'concurrentManagedAccess',
   'posixDescriptors',
@@ -100,9 +107,12 @@ export function completeOptions(options: SimulatedOptions): CompleteOptions {
   const capacityBytes = bytesOf(wanted.capacityBytes, 'capacityBytes', null)
   const granularityBytes = bytesOf(wanted.granularityBytes, 'granularityBytes', null)
   const complete: CompleteOptions = { ...wanted, capacityBytes, granularityBytes }
-  const { devices, seed, progress, machine } = complete
+  const { devices, numaNodes, seed, progress, machine } = complete
   if (!Number.isInteger(devices) || devices < 1 || devices > 16) {
     throw new OutOfRangeError(`devices must be a whole number from 1 to 16, not ${describe(devices)}`)
+  }
+  if (!Number.isInteger(numaNodes) || numaNodes < 0 || numaNodes > 16) {
+    throw new OutOfRangeError(`numaNodes must be a whole number from 0 to 16, not ${describe(numaNodes)}`)
   }
   if (granularityBytes < 64 * KiB || !Number.isInteger(Math.log2(granularityBytes))) {
     throw new OutOfRangeError(`granularityBytes must be a power of two from 65536, not ${granularityBytes}`)

@@ -121,6 +121,11 @@ export class SimulatedDriver extends SimulatedCalls implements Driver {
     return this.host.usedBytes
   }
 
+  /** The NUMA node that host memory was placed on; -1 for any. */
+  hostNodeOf(host: ArrayBufferView): number {
+    return this.hostPlaces.nodeOf(host)
+  }
+
   /**
    * Runs `call` as another thread of the program. `thread` holds the per-thread state of CUDA.
    * @internal

@@ -9,6 +9,7 @@ import { PhysicalMemory, SimulatedDevice } from './device.js'
 import { Modules } from './kernels/modules.js'
 import { Machine } from './machine/machine.js'
 import { AddressSpace } from './memory/address-space.js'
+import { HostPlaces } from './memory/host-places.js'
 import { HostRegistry } from './memory/host-registry.js'
 import { LinearMemory } from './memory/linear-memory.js'
 import { PeerAccess } from './memory/peer-access.js'
@@ -35,6 +36,7 @@ export class Simulation {
   protected readonly scheduler: Scheduler
   protected readonly space = new AddressSpace()
   protected readonly hosts = new HostRegistry(this.space)
+  protected readonly hostPlaces = new HostPlaces()
   protected readonly transfers: Transfers
   protected readonly modules = new Modules(this.interceptor)
   protected readonly peers: PeerAccess
@@ -57,7 +59,8 @@ export class Simulation {
   constructor(options: SimulatedOptions = {}) {
     this.options = completeOptions(options)
     const { interceptor, space } = this
-    const { devices, granularityBytes, progress, seed, faults, posixDescriptors, fabricHandles } = this.options
+    const { devices, granularityBytes, progress, seed, faults, posixDescriptors, fabricHandles, numaNodes } =
+      this.options
     this.machine = machineOf(this.options, options.capacityBytes !== undefined)
     const { capacityBytes } = this.machine ?? this.options
     const ledgerOf = (i: number) => this.machine?.ledgerOf(i, work => interceptor.onSystem(work))
@@ -71,7 +74,7 @@ export class Simulation {
     this.virtual = new VirtualMemory(interceptor, space, granularityBytes, this.peers, shareables)
     this.host = new PhysicalMemory('the host', HOST_BYTES, seed)
     this.linear = new LinearMemory(interceptor, space, this.host)
-    const places = new PoolPlaces(interceptor, this.devices, this.host, option => this.requireOption(option))
+    const places = new PoolPlaces(interceptor, this.devices, this.host, numaNodes, option => this.requireOption(option))
     this.pools = new MemoryPools(interceptor, space, this.scheduler, this.devices, places, this.peers, shareables)
     for (const fault of faults) interceptor.rules.add(fault)
   }

@@ -54,10 +54,8 @@ export class SegmentBacking implements Backing {
   }
 
   grow(heap: SegregatedFit, units: number, alignUnits: number, _admission: Admission, mostBytes: number): number {
-    const needed = units + alignUnits - 1
-    const { leastBytes, granuleBytes } = this.source
-    const bytes = Math.max(leastBytes, Math.ceil((needed * UNIT_BYTES) / granuleBytes) * granuleBytes)
     const most = Math.min(mostBytes, this.maxPoolBytes)
+    const bytes = this.segmentBytesFor(units + alignUnits - 1, most - this.reservedBytes)
     if (bytes > most) return 0
     if (this.reservedBytes + bytes > most) this.trim(Math.max(0, most - bytes))
     if (this.reservedBytes + bytes > most) return 0
@@ -76,6 +74,14 @@ export class SegmentBacking implements Backing {
     // Another thread may repair the heap during a driver call, and then leaves a claimed block alone.
     heap.records.claim(record)
     return record
+  }
+
+  /** Bytes of a new segment for `units`. Pinned memory may have smaller ones where the limit leaves less. */
+  private segmentBytesFor(units: number, roomBytes: number): number {
+    const { leastBytes, granuleBytes, kind } = this.source
+    const needed = Math.ceil((units * UNIT_BYTES) / granuleBytes) * granuleBytes
+    const room = Math.floor(roomBytes / granuleBytes) * granuleBytes
+    return Math.max(needed, kind === 'pinned' ? Math.min(leastBytes, room) : leastBytes)
   }
 
   get mostPieces(): number {

@@ -1,9 +1,13 @@
 import { totalmem } from 'node:os'
 import { OutOfRangeError } from '../../base/argument-errors.js'
 import { type ByteSize, bytesOf, limitOf } from '../../base/byte-size.js'
-import { formatBytes, GiB, MiB } from '../../base/bytes.js'
+import { formatBytes, GiB } from '../../base/bytes.js'
 import { checkOptionNames } from '../../base/option-names.js'
+import type { Context } from '../../driver/context.js'
+import { nodeOf } from '../../driver/host-node.js'
+import type { PinnedOptions } from '../backing/pinned-segments.js'
 import { choice, type PoolConfig, sourcedConfig } from '../caching/options.js'
+import { pinnedPolicy } from '../policy.js'
 
 /** How a host pool behaves; every option may be left out. Defaults are in parentheses. */
 export interface HostPoolOptions {
@@ -13,36 +17,39 @@ export interface HostPoolOptions {
    */
   readonly maxPoolBytes?: ByteSize
   /**
-   * bytes pinned by one call, which takes milliseconds; a larger buffer gets a segment of its own (16 MiB, or the
-   * limit)
+   * bytes pinned by one call, which takes 0.5 ms a MiB; a larger buffer gets a segment of its own (as many as the pool
+   * has, from 256 KiB to 16 MiB)
    */
   readonly segmentBytes?: ByteSize
+  /** the NUMA node of the host that the memory lies on; copies to other devices are slower (the device's own node) */
+  readonly numaNode?: number
   /** true: kernels can access the memory, at a buffer's `devicePtr` (false) */
   readonly mapped?: boolean
 }
 
 const DEFAULT_LIMIT_BYTES = 1 * GiB
-const DEFAULT_SEGMENT_BYTES = 16 * MiB
 /** What a share of pinned memory is of. */
 export const HOST = { totalBytes: totalmem() }
-const KEYS = ['maxPoolBytes', 'segmentBytes', 'mapped']
+const KEYS = ['maxPoolBytes', 'segmentBytes', 'mapped', 'numaNode']
 
-/** The options with defaults filled in; throws TypeError or RangeError naming the option. */
-export function parseHostPoolOptions(call: string, options: HostPoolOptions) {
+/** The limit of the pool, and how it pins; throws TypeError or RangeError naming the option. */
+export function parseHostPoolOptions(
+  call: string,
+  context: Context,
+  options: HostPoolOptions,
+): PinnedOptions & { readonly maxPoolBytes: number } {
   checkOptionNames(call, options, KEYS)
   const maxPoolBytes = limitOf(options.maxPoolBytes ?? DEFAULT_LIMIT_BYTES, 'maxPoolBytes', HOST)
-  const wanted = options.segmentBytes ?? Math.min(DEFAULT_SEGMENT_BYTES, maxPoolBytes)
-  const segmentBytes = bytesOf(wanted, 'segmentBytes', HOST)
+  const most = Math.min(pinnedPolicy.segmentBytes, maxPoolBytes)
+  const segmentBytes = bytesOf(options.segmentBytes ?? most, 'segmentBytes', HOST)
   if (segmentBytes > maxPoolBytes) {
     throw new OutOfRangeError(
       `segmentBytes (${formatBytes(segmentBytes)}) is above maxPoolBytes (${formatBytes(maxPoolBytes)}); lower it`,
     )
   }
-  return {
-    maxPoolBytes,
-    segmentBytes,
-    mapped: choice(options.mapped ?? false, 'mapped', [true, false]),
-  }
+  const firstBytes = options.segmentBytes === undefined ? Math.min(pinnedPolicy.firstBytes, most) : segmentBytes
+  const mapped = choice(options.mapped ?? false, 'mapped', [true, false])
+  return { maxPoolBytes, firstBytes, segmentBytes, mapped, numaNode: nodeOf(context, options.numaNode) }
 }
 
 /**

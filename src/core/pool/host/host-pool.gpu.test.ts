@@ -3,6 +3,7 @@
 
 import assert from 'node:assert/strict'
 import { randomFillSync } from 'node:crypto'
+import { existsSync, readFileSync } from 'node:fs'
 import { after, describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
 import type { DeviceBuffer } from '../buffer.js'
@@ -10,6 +11,7 @@ import { GpuDevice } from '../gpu-device.fixture.js'
 import type { HostPoolOptions } from './host-options.js'
 import { HostPool } from './host-pool.js'
 
+const NUMA_MAPS = '/proc/self/numa_maps'
 const gpu = new GpuDevice()
 const devicePool = gpu.createPool()
 after(() => gpu.close())
@@ -128,4 +130,52 @@ describe('host pools on a GPU', () => {
     gpu.driver.cuMemHostUnregister(bytes)
     assert.equal(bytes[1 * MiB - 1], 3)
   })
+
+  it('memory lies on the NUMA node of the device, and on each node that is asked for', test => {
+    const nodes = gpu.driver.hostNodes()
+    if (nodes.length === 0 || !existsSync(NUMA_MAPS)) return test.skip('this system does not tell where memory lies')
+    for (const numaNode of [undefined, ...nodes]) {
+      using pool = open(numaNode === undefined ? {} : { numaNode })
+      if (pool.numaNode === null) return test.skip('this system does not let the process bind memory')
+      assert.equal(pool.numaNode, numaNode ?? pool.numaNode)
+      assert.deepEqual(nodesOf(pool.allocate(32 * MiB).bytes), [pool.numaNode])
+    }
+  })
+
+  it('memory that another thread has filled is pinned, and survives a round trip', async () => {
+    using pool = open({})
+    const bytes = 40 * MiB
+    assert.equal(await pool.reserveSoon(bytes), bytes)
+    using stream = gpu.createStream()
+    using target = devicePool.allocate(bytes, stream)
+    for (const take of [() => pool.allocate(bytes), () => pool.allocateSoon(bytes)]) {
+      const up = await take()
+      randomFillSync(up.bytes)
+      up.copyTo(target)
+      const down = await pool.allocateSoon(bytes)
+      down.copyFrom(target)
+      await stream.finished()
+      assert.ok(Buffer.from(down.bytes).equals(up.bytes))
+      up.free()
+      down.free()
+    }
+    pool.check()
+  })
+
+  it('a pool that is closed while memory is filled pins nothing', async () => {
+    const pool = open({})
+    const soon = pool.reserveSoon(256 * MiB)
+    const also = pool.allocateSoon(64 * MiB)
+    pool.close()
+    await assert.rejects(soon, { code: 'ERR_POOL_CLOSED' })
+    await assert.rejects(also, { code: 'ERR_POOL_CLOSED' })
+  })
 })
+
+/** The NUMA nodes of the pages in memory that was bound. */
+function nodesOf(memory: Uint8Array): number[] {
+  const address = gpu.driver.hostAddress(memory)
+  const lines = readFileSync(NUMA_MAPS, 'utf8').trim().split('\n')
+  const line = lines.findLast(each => Number.parseInt(each, 16) <= address)!
+  return [...line.matchAll(/ N(\d+)=/g)].map(([, node]) => Number(node))
+}

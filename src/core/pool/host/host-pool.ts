@@ -5,20 +5,19 @@
 // noted with its stream. A freed block without pending uses returns to the cache at once. A block with pending uses
 // is set aside until a miss or `processDeferred` finds them complete. The pool under this one is not stream-ordered.
 
-import { freemem } from 'node:os'
 import { type ByteSize, bytesOf, limitOf } from '../../base/byte-size.js'
-import { formatBytes, formatBytesUp } from '../../base/bytes.js'
 import { disposeOf } from '../../base/disposal.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { showAsText } from '../../base/readable.js'
 import type { Context } from '../../driver/context.js'
+import { ANY_NODE } from '../../driver/host-node.js'
 import { State } from '../../heap/records.js'
 import type { Clocks } from '../../order/clocks.js'
 import { checkStreamOf, Stream } from '../../order/stream.js'
 import { type LineOptions, signalOf, type WaitOptions } from '../../order/wait-options.js'
 import { allocateMany, tryAllocateMany } from '../allocate-many.js'
 import { byteLengthOf, type TypedArrayConstructor, type TypedArrayOf } from '../array.js'
-import { PAGE_BYTES, type PinnedMemory, PinnedSegments } from '../backing/pinned-segments.js'
+import { type PinnedMemory, PinnedSegments, prepareFor } from '../backing/pinned-segments.js'
 import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { CachingPool } from '../caching/caching-pool.js'
@@ -26,13 +25,14 @@ import type { ReservingPool } from '../caching/reserving-pool.js'
 import { publishAs } from '../channels.js'
 import { type CloseReport, warnOfHeld } from '../closable-pool.js'
 import { type AllocateOptions, allocateLong, allocateSoon, isLongForm } from '../long-form.js'
-import { askForLess, figuresOf, raiseTo } from '../out-of-memory.js'
 import { type PoolStats, poolJson, poolText } from '../pool.js'
 import type { HostMemoryBuffer } from '../sleep/host-pieces.js'
 import { checkNotRunning } from '../sleep/running-work.js'
+import { GrowingRequest } from './growing-request.js'
 import { HostArray } from './host-array.js'
 import { HostBuffer } from './host-buffer.js'
 import { HOST, type HostPoolOptions, hostConfig, parseHostPoolOptions } from './host-options.js'
+import { hostOutOfMemory } from './host-out-of-memory.js'
 
 /**
  * A pool of pinned host memory, for fast copies that run while Node goes on. Made by
@@ -74,8 +74,8 @@ export abstract class HostPool implements Disposable, AsyncDisposable {
    * @internal
    */
   static open(clocks: Clocks, defaultStream: Stream, options: HostPoolOptions): HostPool {
-    const { maxPoolBytes, segmentBytes, mapped } = parseHostPoolOptions('createHostPool', options)
-    const memory = new PinnedSegments(clocks.context, segmentBytes, false, mapped)
+    const { maxPoolBytes, ...pinned } = parseHostPoolOptions('createHostPool', clocks.context, options)
+    const memory = new PinnedSegments(clocks.context, false, pinned)
     const blocks = new CachingPool(clocks, defaultStream, hostConfig(maxPoolBytes, memory))
     return new OwnHostPool(clocks, blocks, memory)
   }
@@ -88,7 +88,7 @@ export abstract class HostPool implements Disposable, AsyncDisposable {
    */
   allocate(bytes: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): HostBuffer {
     const block = this.tryTake(bytes, stream, alignment)
-    if (block === null) throw this.outOfMemory(bytesOf(bytes, 'bytes', HOST))
+    if (block === null) throw hostOutOfMemory(bytesOf(bytes, 'bytes', HOST), this.stats())
     return new HostBuffer(this, block)
   }
 
@@ -142,13 +142,48 @@ export abstract class HostPool implements Disposable, AsyncDisposable {
     try {
       await this.blocks.whenAvailable(bytes, options)
     } catch (error) {
-      throw error instanceof OutOfMemoryError ? this.outOfMemory(bytes) : error
+      throw error instanceof OutOfMemoryError ? hostOutOfMemory(bytes, this.stats()) : error
     }
   }
 
-  /** Resolves to a buffer as soon as there is room, as `allocateSoon` of the other pools. */
+  /**
+   * Resolves to a buffer as soon as there is room, as `allocateSoon` of the other pools. Where the pool must grow,
+   * another thread does much of the work of pinning, and Node goes on meanwhile.
+   */
   async allocateSoon(bytes: ByteSize, options: AllocateOptions & LineOptions = {}): Promise<HostBuffer> {
-    return await allocateSoon(this, bytes, options)
+    return await allocateSoon(new GrowingRequest(this, HOST), bytes, options)
+  }
+
+  /**
+   * Pins memory until at least `bytes` are pinned in all, so that later requests find it. Another thread does much of
+   * the work, and Node goes on meanwhile; in a pool that threads share, this thread waits for the pool server. Resolves
+   * to the bytes added. Rejects with OutOfMemoryError if the limit or the system does not allow it, and with PoolError
+   * for a closed pool or memory that cannot be pinned. Nothing has changed then.
+   */
+  async reserveSoon(bytes: ByteSize): Promise<number> {
+    this.blocks.checkOpen('reserveSoon')
+    const least = bytesOf(bytes, 'reserveSoon: bytes', HOST, 0)
+    const prepared = await prepareFor(this, least - this.stats().reservedBytes)
+    return this.memory.growWith(prepared, () => {
+      this.blocks.checkOpen('reserveSoon')
+      return this.reserve(least)
+    })
+  }
+
+  private reserve(bytes: number): number {
+    try {
+      return this.blocks.reserve(bytes)
+    } catch (error) {
+      if (!(error instanceof OutOfMemoryError)) throw error
+      const stats = this.stats()
+      throw hostOutOfMemory(bytes - stats.reservedBytes, stats)
+    }
+  }
+
+  /** The NUMA node of the host that the memory lies on; null if it may lie on any. */
+  get numaNode(): number | null {
+    const { numaNode } = this.memory
+    return numaNode === ANY_NODE ? null : numaNode
   }
 
   /**
@@ -250,12 +285,12 @@ export abstract class HostPool implements Disposable, AsyncDisposable {
 
   /** One line for people and logs, as of the other pools; console.log shows it. */
   toString(): string {
-    return poolText(this, 'HostPool')
+    return poolText(this, 'HostPool', this.numaNode === null ? ' on any NUMA node' : ` on NUMA node ${this.numaNode}`)
   }
 
   /** The plain values that JSON.stringify writes, as of the other pools. */
   toJSON(): object {
-    return poolJson(this, 'HostPool')
+    return { ...poolJson(this, 'HostPool'), ...(this.closed ? {} : { numaNode: this.numaNode }) }
   }
 
   /**
@@ -334,33 +369,6 @@ export abstract class HostPool implements Disposable, AsyncDisposable {
     if (this.closed || defaultStream.slot >= 0) return defaultStream
     this.standIn ??= Stream.create(this.clocks)
     return this.standIn
-  }
-
-  private outOfMemory(bytes: number): OutOfMemoryError {
-    const stats = this.stats()
-    const { liveBytes, reservedBytes, maxPoolBytes } = stats
-    const missing = liveBytes + bytes - maxPoolBytes
-    const wholeBytes = Math.ceil(bytes / PAGE_BYTES) * PAGE_BYTES
-    const surely = reservedBytes + wholeBytes - maxPoolBytes
-    const orMore = surely > missing ? ` (${formatBytesUp(surely)} if no idle piece fits)` : ''
-    const orFree = missing <= liveBytes ? ' or free that much' : ''
-    const isTooLarge = wholeBytes > maxPoolBytes
-    const call = raiseTo(maxPoolBytes + Math.max(missing, surely))
-    const raise = `raise maxPoolBytes by at least ${formatBytesUp(missing)}${orMore}${orFree}${call}`
-    let remedy = isTooLarge ? `ask for less, or ${raise}` : raise
-    if (missing <= 0) {
-      remedy =
-        reservedBytes + bytes > maxPoolBytes
-          ? 'there is enough in all but not in one piece: free a neighbour of a free block, or raise maxPoolBytes'
-          : 'the system pins no more: free host memory, or raise its limit of locked memory'
-    }
-    return new OutOfMemoryError(
-      `no room for ${formatBytes(bytes)} of pinned host memory: ${formatBytes(liveBytes)} live in ` +
-        `${formatBytes(reservedBytes)} pinned, limit ${formatBytes(maxPoolBytes)}; ${remedy}`,
-      figuresOf(bytes, stats, freemem()), // of the host, because this memory lies there
-      [],
-      askForLess(wholeBytes, maxPoolBytes),
-    )
   }
 }
 

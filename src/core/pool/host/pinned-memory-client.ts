@@ -17,7 +17,17 @@ export class PinnedMemoryClient implements PinnedMemory {
     private readonly request: (channel: string) => void,
     /** asks the pool server for the device address of a host address */
     private readonly devicePtrOf: (address: number) => number,
+    readonly numaNode: number,
   ) {}
+
+  /** The pool server finds pages and pins them. */
+  async prepare(): Promise<null> {
+    return null
+  }
+
+  growWith<R>(_prepared: Uint8Array | null, grow: () => R): R {
+    return grow()
+  }
 
   bytesAt(address: number, byteLength: number): Uint8Array {
     const { bytes, address: base } = this.segmentAt(address)

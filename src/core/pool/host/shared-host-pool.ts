@@ -4,6 +4,7 @@
 import type { ByteSize } from '../../base/byte-size.js'
 import type { Clocks } from '../../order/clocks.js'
 import type { Stream } from '../../order/stream.js'
+import type { PinnedOptions } from '../backing/pinned-segments.js'
 import type { DeviceBuffer } from '../buffer.js'
 import type { PoolConfig } from '../caching/options.js'
 import { newState } from '../shared/new-shared-pool.js'
@@ -32,8 +33,8 @@ export interface SharedHostState<D = unknown> extends SharedPoolState<D> {
 
 /** The state of a new pool, before its pool server has started. */
 export function newSharedHost<D>(clocks: Clocks, options: HostPoolOptions, device: D): SharedHostState<D> {
-  const { maxPoolBytes, segmentBytes, mapped } = parseHostPoolOptions('createSharedHostPool', options)
-  const config = hostConfig(maxPoolBytes, { segments: 'pinned', segmentBytes, mapped })
+  const { maxPoolBytes, ...pinned } = parseHostPoolOptions('createSharedHostPool', clocks.context, options)
+  const config = hostConfig(maxPoolBytes, { segments: 'pinned', ...pinned })
   return newState('host', clocks, config, 0, device)
 }
 
@@ -81,6 +82,7 @@ export class SharedHostPool<D = unknown> extends HostPool {
     const memory = new PinnedMemoryClient(
       channel => blocks.sendMemory(channel),
       address => blocks.devicePtrOf(address),
+      (descriptor.config.backing as PinnedOptions).numaNode,
     )
     super(clocks, blocks, memory)
   }

@@ -122,9 +122,8 @@ export class HostCopies {
     for (const { ptr, version } of extents) if (this.copies.has(ptr)) this.copies.get(ptr)!.version = version
     this.mostSharedBytes = MOST_SHARED_BYTES
     for (let next = 0; next < missing.length; ) {
-      const extent = missing[next]
-      if (isSmall(extent)) next += this.takeShared(missing, next, into)
-      else if (this.takeOwn(extent, into)) next++
+      const take = () => this.takeNext(missing, next, into)
+      next += await this.pieces.withPages(this.nextBytes(missing, next), into, checkOpen, take)
       await setImmediate()
       checkOpen()
     }
@@ -149,14 +148,28 @@ export class HostCopies {
     for (const ptr of [...this.copies.keys()]) if (!kept.has(ptr)) this.drop(ptr)
   }
 
-  /** One more piece for a large extent; returns whether it was the last. */
-  private takeOwn({ ptr, bytes, version }: Extent, into: HostMemory | undefined): boolean {
+  /** The bytes of the next piece, for extents from `next` on. */
+  private nextBytes(extents: readonly Extent[], next: number): number {
+    const extent = extents[next]
+    if (isSmall(extent)) return bytesOfAll(sharingFrom(extents, next, this.mostSharedBytes))
+    return Math.min(MOST_PIECE_BYTES, this.restOf(extent))
+  }
+
+  /** The bytes of a large extent that have no piece yet. */
+  private restOf({ ptr, bytes }: Extent): number {
+    return bytes - bytesOfAll(this.copies.get(ptr)?.parts ?? [])
+  }
+
+  /** Takes that piece; returns how many extents have all of theirs now. */
+  private takeNext(extents: readonly Extent[], next: number, into: HostMemory | undefined): number {
+    const extent = extents[next]
+    if (isSmall(extent)) return this.takeShared(extents, next, into)
+    const { ptr, bytes, version } = extent
+    const piece = this.pieces.take(this.nextBytes(extents, next), into)
     const copy = this.copies.get(ptr) ?? { bytes, version, parts: [] }
     this.copies.set(ptr, copy)
-    const rest = bytes - bytesOfAll(copy.parts)
-    const piece = this.pieces.take(Math.min(MOST_PIECE_BYTES, rest), into)
     copy.parts.push({ piece, start: 0, bytes: piece.bytes.length })
-    return rest === piece.bytes.length
+    return this.restOf(extent) === 0 ? 1 : 0
   }
 
   /** A piece for small extents from `first` on; returns for how many. */

@@ -3,9 +3,11 @@
 import { formatBytes, formatBytesUp } from '../../base/bytes.js'
 import { OutOfMemoryError } from '../../base/errors.js'
 import type { Context } from '../../driver/context.js'
+import { ownNode } from '../../driver/host-node.js'
 import type { Stream } from '../../order/stream.js'
-import { PAGE_BYTES, PinnedSegments } from '../backing/pinned-segments.js'
+import { PAGE_BYTES, type PinnedMemory, PinnedSegments, prepareFor } from '../backing/pinned-segments.js'
 import { figuresOf } from '../out-of-memory.js'
+import type { PoolStats } from '../pool.js'
 
 /** Pinned memory that a `HostMemory` hands out. */
 export interface HostMemoryBuffer {
@@ -25,8 +27,10 @@ export interface HostMemory {
    * @internal
    */
   readonly sleepCopies: Set<HostMemoryBuffer>
+  /** @internal */
+  readonly memory: PinnedMemory
   allocate(bytes: number): HostMemoryBuffer
-  stats(): { readonly liveBytes: number; readonly reservedBytes: number; readonly maxPoolBytes: number }
+  stats(): Pick<PoolStats, 'liveBytes' | 'reservedBytes' | 'largestFreeBytes' | 'maxPoolBytes'>
 }
 
 /** Host memory that lies in one piece. It stays readable if its pool is closed first. */
@@ -46,7 +50,24 @@ export class HostPieces {
   private readonly pinned: PinnedSegments
 
   constructor(private readonly context: Context) {
-    this.pinned = new PinnedSegments(context, PAGE_BYTES, false, false)
+    this.pinned = new PinnedSegments(context, false, {
+      firstBytes: PAGE_BYTES,
+      segmentBytes: PAGE_BYTES,
+      mapped: false,
+      numaNode: ownNode(context),
+    })
+  }
+
+  /**
+   * The result of `take`, which takes a piece of `length` bytes. If that needs memory that is not pinned yet, another
+   * thread gives it its pages first, and Node goes on meanwhile. `checkOpen` may throw then.
+   */
+  async withPages<R>(length: number, into: HostMemory | undefined, checkOpen: () => void, take: () => R): Promise<R> {
+    const prepared = await this.prepare(length, into)
+    return (into?.memory ?? this.pinned).growWith(prepared, () => {
+      checkOpen()
+      return take()
+    })
   }
 
   /** A piece of `length` bytes, all of them in use. Throws OutOfMemoryError if there is no such piece. */
@@ -75,11 +96,20 @@ export class HostPieces {
     else if (!buffer.freed) buffer.free()
   }
 
+  private async prepare(length: number, into: HostMemory | undefined): Promise<Uint8Array | null> {
+    if (into === undefined) return await this.pinned.prepare(roundUp(length))
+    return into.closed || into.stats().largestFreeBytes >= length ? null : await prepareFor(into, length)
+  }
+
   private pin(length: number): Piece {
-    const address = this.pinned.obtain(Math.ceil(length / PAGE_BYTES) * PAGE_BYTES)
+    const address = this.pinned.obtain(roundUp(length))
     if (address === 0) throw noHostMemory(length)
     return { bytes: this.pinned.bytesAt(address, length), buffer: null, from: undefined, usedBytes: length }
   }
+}
+
+function roundUp(bytes: number): number {
+  return Math.ceil(bytes / PAGE_BYTES) * PAGE_BYTES
 }
 
 function takeFrom(from: HostMemory, length: number): Piece {

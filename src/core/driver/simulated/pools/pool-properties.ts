@@ -14,7 +14,6 @@ import {
 import type { MemPoolProperties } from '../../driver.js'
 import type { CallInterceptor } from '../call-interceptor.js'
 import type { PhysicalMemory, SimulatedDevice } from '../device.js'
-import { NUMA_NODE } from '../device-attributes.js'
 import { type AccessRights, bitOf, EVERY_DEVICE } from '../memory/access-rights.js'
 import type { Switch } from '../options.js'
 
@@ -45,6 +44,7 @@ export class PoolPlaces {
     private readonly interceptor: CallInterceptor,
     private readonly devices: readonly SimulatedDevice[],
     private readonly host: PhysicalMemory,
+    private readonly numaNodes: number,
     /** refuses the call if the options switch a feature off */
     private readonly requireOption: (option: Switch) => void,
   ) {}
@@ -82,7 +82,7 @@ export class PoolPlaces {
       throw this.interceptor.invalid(`no location of type ${locationType} for this kind of memory`)
     }
     this.requireOption('hostPools')
-    if (locationType === CU_MEM_LOCATION_TYPE_HOST_NUMA && locationId !== NUMA_NODE) {
+    if (locationType === CU_MEM_LOCATION_TYPE_HOST_NUMA && locationId >= this.numaNodes) {
       throw this.interceptor.invalid(`no NUMA node ${locationId}`)
     }
     return null

@@ -16,6 +16,7 @@ import { servesOthers, serveWaiting } from '../../serve-waiting.js'
 import { CALL_NAMES } from '../../table.js'
 import { bytesOf } from '../memory/device-memory.js'
 import { hostAddress } from '../memory/host-address.js'
+import { HostPlaces } from '../memory/host-places.js'
 import type { SimulatedDriver } from '../simulated-driver.js'
 import type { Answer, Call, Hello } from './call-channel.js'
 
@@ -45,7 +46,7 @@ const OWNER_ENDED = 'the thread that opened the simulated driver has ended: keep
 /** Connects to the driver served under `name` by the thread with the mark `owner`. */
 export function openRemote(name: string, owner: string, origin: string): RemoteDriver {
   const connection = new Connection(name, owner)
-  const names: readonly string[] = [...CALL_NAMES, 'usersOf', ...FOR_TESTS]
+  const names: readonly string[] = [...CALL_NAMES, 'usersOf', 'hostNodes', 'placeHost', 'unplaceHost', ...FOR_TESTS]
   const forwards = Object.fromEntries(
     names.map((member): [string, Forward] => [
       member,
@@ -88,7 +89,7 @@ function outgoing(value: unknown): unknown {
 }
 
 /** Members that are not driver functions. */
-class RemoteMembers implements Pick<Driver, 'simulated' | 'origin' | 'calls' | 'hostAddress'> {
+class RemoteMembers implements Pick<Driver, 'simulated' | 'origin' | 'calls' | 'hostAddress' | 'fillHost'> {
   readonly simulated = true
   /** by buffer: its address in the owning thread */
   private readonly addresses = new WeakMap<SharedArrayBuffer, number>()
@@ -116,6 +117,10 @@ class RemoteMembers implements Pick<Driver, 'simulated' | 'origin' | 'calls' | '
       this.addresses.set(buffer, address)
     }
     return address + host.byteOffset
+  }
+
+  async fillHost(host: ArrayBufferView): Promise<void> {
+    await new HostPlaces().fill(host)
   }
 }
 
