@@ -275,8 +275,15 @@ export class CentralHeap extends OfPool {
     }
   }
 
+  /** Gives all idle memory back. */
+  makeRoom(): void {
+    this.gather()
+    this.backing.trim(0)
+  }
+
   /** Gives idle memory back until at most `bytes` are reserved. */
   trimTo(bytes: number): void {
+    if (this.backing.reservedBytes > bytes) this.arenas.groups.giveBack()
     this.gather()
     this.backing.trim(bytes)
     this.steps.aheadBytes = Math.min(this.steps.aheadBytes, bytes)
@@ -318,6 +325,7 @@ export class CentralHeap extends OfPool {
       streams: this.byStream(),
       largestFreeBytes: this.longestFreeBytes(),
       backing: { kind, granuleBytes },
+      groups: { bytes: this.arenas.groups.reservedBytes, isFull: this.arenas.groups.isFull },
     }
   }
 

@@ -1,0 +1,240 @@
+// The memory of a group of graphs, and which capture may take of it. Scratch is used by all graphs in turn: what a
+// capture has freed is free for the next one, because launches never overlap (group-order.ts). Outputs that outlive a
+// launch have memory of their own, so that they do not lie between the scratch. With virtual memory both are ranges that
+// grow in place; otherwise they are parts.
+
+import type { Admission } from '../../../heap/free-run.js'
+import { keyOfSlot } from '../../../heap/key.js'
+import { type RecordTable, State } from '../../../heap/records.js'
+import type { SegregatedFit } from '../../../heap/segregated-fit.js'
+import { UNIT_BYTES } from '../../../heap/size-classes.js'
+import type { Capture, CaptureGroup } from '../../../order/capture.js'
+import type { Use } from '../central/deferred.js'
+import type { GroupOrder } from './group-order.js'
+
+/** Where blocks of a group lie. */
+export interface GroupHeap {
+  readonly reservedBytes: number
+  /** whether `mostBytes` has refused the last block */
+  readonly isFull: boolean
+  readonly heaps: readonly SegregatedFit[]
+  owns(record: number): boolean
+  /** as `RangeHeap.take` */
+  take(units: number, alignUnits: number, key: number, stamp: number, admission: Admission, mostBytes: number): number
+  reserve(bytes: number): boolean
+  free(record: number, key: number, stamp: number): void
+  settle(): void
+  /** Gives free memory back that nothing uses. */
+  trim(): void
+  /** Gives everything back; false while a block is taken. */
+  close(): boolean
+  check(): void
+}
+
+/** The arena of the group in a capture. */
+export interface PinningArena {
+  /** The capture has ended: its live blocks are pinned. */
+  end(hasGraph: boolean): void
+}
+
+/** What a group needs of its pool. */
+export interface GroupSource {
+  /** Throws the driver's error if it does not reserve the addresses. */
+  newHeap(mostBytes: number): GroupHeap
+  /** Gives idle memory of the pool back to the device. */
+  makeRoom(): void
+  /** Gives a group's capture its arena. */
+  arenaFor(capture: Capture): PinningArena
+  isAsleep(): boolean
+}
+
+/** An output whose memory the capture gives back at its end. */
+interface SharedOutput {
+  readonly freed: boolean
+  free(): void
+}
+
+export class GroupMemory implements CaptureGroup {
+  /** the capture that is under way */
+  capture: Capture | null = null
+  /** the pool is closed */
+  lost = false
+  /** the group is closed: its memory goes when nothing uses it */
+  closed = false
+  /** graphs that can be launched */
+  graphs = 0
+  /** whether the next block is an output of its own */
+  takesOutput = false
+  /** whether `maxBytes` refused the last request */
+  isFull = false
+  private captures = 0
+  private arena: PinningArena | null = null
+  private scratch: GroupHeap | null
+  /** null before the first own output */
+  private outputs: GroupHeap | null = null
+  /** freed blocks that the capture under way must not use again */
+  private readonly spent: number[] = []
+  private readonly shared: SharedOutput[] = []
+  /** live blocks between scratch, of captures that have ended */
+  private readonly pinned = new Set<number>()
+
+  constructor(
+    readonly order: GroupOrder,
+    private readonly records: RecordTable,
+    private readonly source: GroupSource,
+    readonly maxBytes: number,
+  ) {
+    this.scratch = source.newHeap(maxBytes)
+  }
+
+  begin(capture: Capture): number {
+    this.capture = capture
+    this.arena = this.source.arenaFor(capture)
+    return ++this.captures
+  }
+
+  end(capture: Capture, hasGraph: boolean): void {
+    if (this.capture !== capture) return
+    const outputs = this.shared.splice(0)
+    if (!this.lost) for (const output of outputs) if (!output.freed) output.free()
+    this.capture = null
+    if (hasGraph) this.graphs++
+    this.arena?.end(hasGraph)
+    if (this.lost) return
+    for (const record of this.spent.splice(0)) this.heapOf(record).free(record, 0, 0)
+    for (const heap of this.heaps) heap.settle()
+  }
+
+  /** A block for the capture, outside all bins; 0 without memory. `stamp` of the slot covers its captured work. */
+  take(units: number, alignUnits: number, slot: number, stamp: number, admission: Admission): number {
+    const heap = this.takesOutput ? this.outputHeap() : this.scratch!
+    const mostBytes = this.maxBytes - (this.reservedBytes - heap.reservedBytes)
+    const take = () => heap.take(units, alignUnits, keyOfSlot(slot), stamp, admission, mostBytes)
+    const record = take() || (heap.isFull ? 0 : this.retry(take))
+    this.isFull = record === 0 && heap.isFull
+    return record
+  }
+
+  /** Frees a block that the capture may use again after `stamp` of `key`. */
+  freeAfter(record: number, key: number, stamp: number): void {
+    this.heapOf(record).free(record, key, stamp)
+  }
+
+  /** Frees a block that later captures may use at once. The next launch waits for its `uses`. */
+  free(record: number, uses: readonly Use[], isOfCapture: boolean): void {
+    for (const use of uses) this.order.add(use)
+    this.pinned.delete(record)
+    if (!isOfCapture) {
+      this.heapOf(record).free(record, 0, 0)
+      return
+    }
+    this.records.setState(record, State.captured)
+    this.records.setKey(record, 0)
+    this.spent.push(record)
+  }
+
+  /** The capture has ended with this live block. */
+  pin(record: number): void {
+    if (this.scratch!.owns(record)) this.pinned.add(record)
+  }
+
+  /** The memory of an output is scratch once the capture has ended. */
+  share(output: SharedOutput): void {
+    this.shared.push(output)
+  }
+
+  /** Takes scratch until there are `bytes`. False if limit or device do not allow it. */
+  reserve(bytes: number): boolean {
+    this.isFull = bytes > this.maxBytes - this.ownBytes
+    if (this.isFull) return false
+    const reserve = () => this.scratch!.reserve(bytes)
+    return reserve() || this.retry(reserve)
+  }
+
+  /** Gives back what nothing uses, if no graph can be launched; returns the bytes. */
+  giveBack(): number {
+    if (this.lost || this.source.isAsleep() || this.capture !== null || this.graphs > 0 || !this.order.isComplete()) return 0
+    const before = this.reservedBytes
+    for (const heap of this.heaps) heap.trim()
+    if (this.closed && this.outputs?.close() === true) this.outputs = null
+    if (this.closed && this.scratch?.close() === true) this.scratch = null
+    return before - this.reservedBytes
+  }
+
+  /** Whether the group is closed and has nothing left. */
+  get isGone(): boolean {
+    return this.closed && this.scratch === null && this.outputs === null
+  }
+
+  /** Memory of a pool that sleeps has no contents but those of live blocks. */
+  noteSleep(): void {
+    this.order.latest = 0
+  }
+
+  get heaps(): readonly GroupHeap[] {
+    return [this.scratch, this.outputs].filter(heap => heap !== null)
+  }
+
+  get reservedBytes(): number {
+    return this.scratchBytes + this.ownBytes
+  }
+
+  get scratchBytes(): number {
+    return this.scratch?.reservedBytes ?? 0
+  }
+
+  get ownBytes(): number {
+    return this.outputs?.reservedBytes ?? 0
+  }
+
+  get pinnedBytes(): number {
+    let units = 0
+    for (const record of this.pinned) units += this.records.unitsOf(record)
+    return units * UNIT_BYTES
+  }
+
+  /** The taken blocks: those of outputs, and those between scratch. */
+  *taken(): Generator<number> {
+    for (const record of this.blocks()) if (this.records.state(record) !== State.free) yield record
+  }
+
+  /** The free blocks of the scratch. */
+  *idle(): Generator<number> {
+    for (const record of blocksIn(this.records, this.scratch!.heaps)) {
+      if (this.records.state(record) === State.free) yield record
+    }
+  }
+
+  check(): void {
+    for (const heap of this.heaps) heap.check()
+  }
+
+  private *blocks(): Generator<number> {
+    for (const { heaps } of this.heaps) yield* blocksIn(this.records, heaps)
+  }
+
+  private retry<R>(work: () => R): R {
+    this.source.makeRoom()
+    return work()
+  }
+
+  private outputHeap(): GroupHeap {
+    this.outputs ??= this.source.newHeap(this.maxBytes)
+    return this.outputs
+  }
+
+  private heapOf(record: number): GroupHeap {
+    return this.outputs?.owns(record) === true ? this.outputs : this.scratch!
+  }
+}
+
+/** The blocks of heaps, without addresses that have no memory. */
+function* blocksIn(records: RecordTable, heaps: readonly SegregatedFit[]): Generator<number> {
+  for (const { firstRecords } of heaps) {
+    for (const [, first] of firstRecords) {
+      for (let record = first; record !== 0; record = records.nextOf(record)) {
+        if (records.state(record) !== State.absent) yield record
+      }
+    }
+  }
+}
