@@ -34,7 +34,13 @@ import { type OffPath, releaseOffPath, takeOffPath } from '../slow-calls.js'
 import { AddressIndex } from './address-index.js'
 import { checkAlignment } from './alignment.js'
 import { type Block, type BlockOwner, markBefore, slackOf, Tag } from './block.js'
-import { type CaptureOptions, GraphGroup, type GraphGroupOptions, groupConfig, groupOf } from './captures/graph-group.js'
+import {
+  type CaptureOptions,
+  GraphGroup,
+  type GraphGroupOptions,
+  groupConfig,
+  groupOf,
+} from './captures/graph-group.js'
 import { CentralHeap } from './central/central-heap.js'
 import { seenBy } from './central/parts.js'
 import type { PoolConfig } from './options.js'

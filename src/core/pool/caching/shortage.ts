@@ -96,7 +96,8 @@ function remedyFor(shortage: Shortage, heldElsewhereBytes: number): [Remedy, str
     raise,
   } = shortage
   const { leaveFreeBytes, crossStreamReuse } = config
-  if (shortage.groups?.isFull === true) return ['raiseLimit', 'raise maxBytes of the graph group, or free that much in it']
+  if (shortage.groups?.isFull === true)
+    return ['raiseLimit', 'raise maxBytes of the graph group, or free that much in it']
   const wholeSteps = (most: number) => Math.floor(most / backing.granuleBytes) * backing.granuleBytes
   const raised = (more: number, limit: number, note = '') =>
     `${raise ?? 'raise maxPoolBytes'} by at least ${formatBytesUp(more)}${note}${raise === null ? raiseTo(limit) : ''}`

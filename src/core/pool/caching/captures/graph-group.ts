@@ -13,8 +13,8 @@ import type { BufferOwner } from '../../allocation.js'
 import type { DeviceBuffer } from '../../buffer.js'
 import { choice } from '../options.js'
 import type { GroupConfig } from './graph-groups.js'
-import type { GroupMemory } from './group-memory.js'
 import { GraphOutput, OutputAllocation, type OutputLifetime, type OutputPool } from './graph-output.js'
+import type { GroupMemory } from './group-memory.js'
 
 /** Options of `pool.createGraphGroup`. */
 export interface GraphGroupOptions {
@@ -50,7 +50,7 @@ export interface GraphGroupStats {
   readonly graphs: number
   /** launches so far */
   readonly launches: number
-  /** how often a launch made its stream wait */
+  /** how often a launch, or a use of an output, made its stream wait */
   readonly waits: number
 }
 
@@ -65,7 +65,7 @@ export function groupConfig(options: GraphGroupOptions, context: Clocks['context
   checkOptionNames('createGraphGroup', options, ['whenUnordered', 'maxBytes', 'poison'])
   const { whenUnordered = 'wait', maxBytes, poison = false } = options
   checkFlag('createGraphGroup: poison', poison)
-  const refuses = choice('createGraphGroup: whenUnordered', whenUnordered, ['wait', 'refuse']) === 'refuse'
+  const refuses = choice(whenUnordered, 'createGraphGroup: whenUnordered', ['wait', 'refuse']) === 'refuse'
   const bytes = maxBytes === undefined ? most : bytesOf(maxBytes, 'createGraphGroup: maxBytes', context)
   return { refuses, maxBytes: Math.min(bytes, most), poison }
 }
@@ -114,7 +114,7 @@ export class GraphGroup implements BufferOwner, Disposable {
     const { memory, pool } = this
     this.checkOpen('allocateOutput')
     checkStreamOf('allocateOutput', stream, pool.clocks)
-    choice('allocateOutput: lifetime', lifetime, ['shared', 'own'])
+    choice(lifetime, 'allocateOutput: lifetime', ['shared', 'own'])
     const { capture } = memory
     if (capture === null || stream.capture !== capture) {
       throw new PoolError(

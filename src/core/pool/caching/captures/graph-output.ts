@@ -88,7 +88,7 @@ export class OutputAllocation extends SlowAllocation {
     if (stream.capture === null) {
       if (!this.capture.ended) throw this.notCaptured(call)
       this.checkValid(call)
-      this.group.order.noteUse(stream)
+      this.group.order.noteUse(call, stream)
     } else if (stream.capture !== this.capture && this.lifetime === 'shared') throw this.captured(call)
   }
 
@@ -110,7 +110,10 @@ export class OutputAllocation extends SlowAllocation {
   private checkLive(call: string): void {
     if (this.isLive()) return
     this.pool.checkOpen(call)
-    throw new PoolError(`${call}: the output was already freed; keep no reference to it after free()`, 'ERR_BUFFER_FREED')
+    throw new PoolError(
+      `${call}: the output was already freed; keep no reference to it after free()`,
+      'ERR_BUFFER_FREED',
+    )
   }
 
   private checkValid(call: string): void {

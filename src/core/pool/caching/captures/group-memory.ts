@@ -153,7 +153,8 @@ export class GroupMemory implements CaptureGroup {
 
   /** Gives back what nothing uses, if no graph can be launched; returns the bytes. */
   giveBack(): number {
-    if (this.lost || this.source.isAsleep() || this.capture !== null || this.graphs > 0 || !this.order.isComplete()) return 0
+    if (this.lost || this.source.isAsleep() || this.capture !== null || this.graphs > 0 || !this.order.isComplete())
+      return 0
     const before = this.reservedBytes
     for (const heap of this.heaps) heap.trim()
     if (this.closed && this.outputs?.close() === true) this.outputs = null

@@ -12,6 +12,9 @@ import type { LaunchRule } from '../../../order/graph-memory.js'
 import { type OrderedStream, streamName } from '../../../order/ordered-stream.js'
 import type { Use } from '../central/deferred.js'
 
+/** A stream of this or another device. */
+type User = OrderedStream & { readonly clocks: Clocks }
+
 /** The stamp of a use that lasts until the next launch. */
 const UNTIL_NEXT = Infinity
 
@@ -27,6 +30,8 @@ export class GroupOrder implements LaunchRule {
   private readonly stamps: number[] = []
   private readonly graphs: number[] = []
   private count = 0
+  /** the stamp of the latest launch, whose stream is the first of the list */
+  private launchStamp = 0
   /** uses on other devices */
   private peers: Use[] = []
   /** whether a wait was needed so far: then each launch gets a mark, so that the next wait is for that launch alone */
@@ -47,11 +52,12 @@ export class GroupOrder implements LaunchRule {
       const earlier = this.slots[index]
       const stamp = this.stamps[index]
       if (earlier === slot || completed[earlier] >= stamp || known[slot * MOST_STREAMS + earlier] >= stamp) continue
-      this.order(call, graph, slot, index)
+      this.order(call, graph, stream, index)
     }
     if (this.peers.length > 0) this.orderPeers(call, graph, stream)
     this.slots[0] = slot
     this.stamps[0] = marked[slot] + 1
+    this.launchStamp = this.stamps[0]
     this.graphs[0] = graph
     this.count = 1
     this.latest = graph
@@ -63,21 +69,40 @@ export class GroupOrder implements LaunchRule {
     // Another thread may have placed a mark on the stream, which does not cover the launch.
     const slot = this.slots[0]
     this.stamps[0] = this.clocks.marked[slot] + 1
+    this.launchStamp = this.stamps[0]
     if (this.isSpread) this.mark(slot)
   }
 
   /**
-   * Work that is submitted to a stream next uses memory of the group. Among several threads another one may place a mark
-   * in between, and then all work until the next launch counts.
+   * Work that is submitted to an open stream next uses an output: it comes after the latest launch, and before the next.
+   * Throws as `enter` does.
    */
-  noteUse(stream: OrderedStream & { readonly clocks: Clocks }): void {
-    const { clocks, slot } = stream
-    if (slot >= 0) this.add({ clocks, slot, stamp: clocks.slots.me === 0 ? clocks.marked[slot] + 1 : UNTIL_NEXT })
+  noteUse(call: string, stream: User): void {
+    if (this.launches > 0) this.followLaunch(call, stream)
+    // Among several threads another one may place a mark on the stream before the work is there.
+    this.addUse(stream, stream.clocks.slots.me === 0)
   }
 
-  /** Work on a stream uses memory of the group until the next launch. */
-  noteUses({ clocks, slot }: OrderedStream & { readonly clocks: Clocks }): void {
-    if (slot >= 0) this.add({ clocks, slot, stamp: UNTIL_NEXT })
+  /** Work on an open stream uses an output from now on, until the next launch. */
+  noteUses(stream: User): void {
+    this.addUse(stream, false)
+  }
+
+  /** What a program orders by an event comes after the next mark: no wait for later work is known to be needed. */
+  private addUse({ clocks, slot }: User, isNext: boolean): void {
+    this.add({ clocks, slot, stamp: isNext || this.refuses ? clocks.marked[slot] + 1 : UNTIL_NEXT })
+  }
+
+  private followLaunch(call: string, stream: User): void {
+    const { clocks, slot } = stream
+    const [earlier] = this.slots
+    const stamp = this.launchStamp
+    if (this.clocks.completed[earlier] >= stamp) return
+    const isOwn = clocks === this.clocks
+    if (isOwn && (earlier === slot || clocks.known[slot * MOST_STREAMS + earlier] >= stamp)) return
+    const launch = { clocks: this.clocks, slot: earlier, stamp }
+    if (this.refuses) throw unordered(`${call}: a use of an output`, stream, launch, this.latest)
+    if (this.makeWait(stream, launch)) this.waits++
   }
 
   /** Adds a use that the next launch waits for. */
@@ -113,23 +138,28 @@ export class GroupOrder implements LaunchRule {
     return pending.length === 0
   }
 
-  /** Makes the stream of slot `later` wait for a use. */
-  private order(call: string, graph: number, later: number, index: number): void {
-    const { clocks } = this
-    const { slot, stamp } = this.useAt(this.slots[index], this.stamps[index])
-    if (this.refuses) throw this.unordered(call, graph, later, slot, this.graphs[index])
-    if (!clocks.order(later, slot, stamp, false)) return
+  /** Makes the stream of a launch wait for a use of the list. */
+  private order(call: string, graph: number, stream: OrderedStream, index: number): void {
+    const use = this.useAt(this.slots[index], this.stamps[index])
+    if (this.refuses) throw unordered(`${call}: graph ${graph} of the group`, stream, use, this.graphs[index])
+    if (!this.makeWait(stream, use)) return
     this.waits++
     this.isSpread = true
   }
 
   private orderPeers(call: string, graph: number, stream: OrderedStream): void {
-    for (const { clocks, slot, stamp } of this.workOfPeers) {
-      if (clocks.completed[slot] >= stamp) continue
-      if (this.refuses) throw this.unordered(call, graph, stream.slot, null, 0)
-      if (clocks.orderPeer(slot, stamp, stream as Parameters<Clocks['orderPeer']>[2])) this.waits++
+    for (const use of this.workOfPeers) {
+      if (use.clocks.completed[use.slot] >= use.stamp) continue
+      if (this.refuses) throw unordered(`${call}: graph ${graph} of the group`, stream, use, 0)
+      if (this.makeWait(stream, use)) this.waits++
     }
     this.peers = []
+  }
+
+  /** Makes an open stream wait for a use on the device; returns whether there was something to wait for. */
+  private makeWait(later: OrderedStream, { clocks, slot, stamp }: Use): boolean {
+    if (clocks === later.clocks) return clocks.order(later.slot, slot, stamp, false)
+    return clocks.orderPeer(slot, stamp, later)
   }
 
   private useAt(slot: number, stamp: number): Use {
@@ -143,20 +173,19 @@ export class GroupOrder implements LaunchRule {
       if (!isDriverError(error)) throw error // the launch was made; a later wait places its own mark
     }
   }
-
-  private unordered(call: string, graph: number, later: number, earlier: number | null, other: number): PoolError {
-    const { handles } = this.clocks
-    const where = earlier === null ? 'another device' : streamName(handles[earlier])
-    const what = other === 0 ? 'a use of its memory' : `graph ${other}`
-    return new PoolError(
-      `${call}: graph ${graph} of the group on ${streamName(handles[later])} may run beside ${what} on ${where}; ` +
-        "let the stream wait first (stream.wait(event)), or make the group with whenUnordered 'wait'",
-      'ERR_STREAM_ORDER',
-    )
-  }
 }
 
 /** A use whose stamp is a mark, or the next one. */
 function covered(use: Use): Use {
   return use.stamp === UNTIL_NEXT ? { ...use, stamp: use.clocks.covering(use.slot) } : use
+}
+
+/** The error for work that may run beside a use: a launch of a graph, or 0 for any other use. */
+function unordered(work: string, stream: OrderedStream, { clocks, slot }: Use, graph: number): PoolError {
+  const other = graph === 0 ? 'a use of the same memory' : `graph ${graph}`
+  return new PoolError(
+    `${work} on ${streamName(stream.handle)} may run beside ${other} on ${streamName(clocks.handles[slot])}; ` +
+      "let the stream wait first (stream.wait(event)), or make the group with whenUnordered 'wait'",
+    'ERR_STREAM_ORDER',
+  )
 }
