@@ -55,6 +55,8 @@ export interface CaptureGroup {
   readonly order: LaunchRule
   /** A capture is about to begin. Returns the number of its graph. */
   begin(capture: Capture): number
+  /** Throws PoolError if the capture cannot end now. */
+  checkEnd(capture: Capture): void
   /** No more work is captured, and the streams are still those of the capture. Without a graph it has failed. */
   end(capture: Capture, hasGraph: boolean): void
 }
@@ -125,6 +127,7 @@ export class Capture extends VectorClocks implements OpenCapture {
    */
   end<R>(result: R): Graph<R> {
     const { clocks } = this.origin
+    this.group?.checkEnd(this)
     const graph = this.endOnDriver()
     let executable: number
     const driver = clocks.context.activate()
@@ -168,6 +171,7 @@ export class Capture extends VectorClocks implements OpenCapture {
     if (context.activate().cuStreamIsCapturing(handle)) {
       throw new PoolError('endCapture: the stream is still captured; end the capture first', 'ERR_STREAM_CAPTURED')
     }
+    this.group?.checkEnd(this)
     this.finish(true)
     return this.memory
   }

@@ -128,10 +128,10 @@ export class RangeHeap {
   ): number {
     const { heap, granuleUnits, sides } = this
     const run = heap.findRun(units + alignUnits - 1, admission, granuleUnits)
-    if (run === null) return 0
-    const bytes = Math.ceil((run.start + run.units) / granuleUnits) * sides.granuleBytes
+    const end = run === null ? Infinity : run.start + run.units
+    const bytes = Math.ceil(end / granuleUnits) * sides.granuleBytes
     this.isFull = bytes > mostBytes
-    if (this.isFull || !sides.grow(this.range, bytes)) return 0
+    if (run === null || this.isFull || !sides.grow(this.range, bytes)) return 0
     const taken = heap.takeRun(run, granuleUnits)
     if (alignUnits === 1) return heap.keep(taken, run.start, units) // all of the rest is new
     return heap.keep(taken, startIn(heap, taken, alignUnits), units, key, stamp)

@@ -77,8 +77,6 @@ export class VirtualBacking implements Backing {
   private readonly freeEnds: FreeEnds
   /** memory of the pool that lies elsewhere */
   readonly sides: SideRanges
-  /** Gives idle memory of `sides` back; returns the bytes. Called before the limit refuses a growth. */
-  giveBackSides: () => number = () => 0
   /** the most that the pool could reserve on the device when the device was asked last */
   private mostOfDevice = Infinity
   /** the reserved bytes then */
@@ -143,13 +141,9 @@ export class VirtualBacking implements Backing {
     // The driver is not called between the search and the take: then other threads may change the heap.
     const leftBytes = this.newBytes(Infinity)
     const newBytes = Math.min(leftBytes, mostBytes - this.reservedBytes)
-    if (newBytes < this.granuleBytes && this.home.besideBytes === 0) return 0
+    if (newBytes < this.granuleBytes) return 0
     const run = this.placeFor(heap, units, alignUnits, admission)
-    if (run === null) return 0
-    if (run.absentUnits * UNIT_BYTES > leftBytes && this.giveBackSides() > 0) {
-      return this.grow(heap, units, alignUnits, admission, mostBytes, leastBytes)
-    }
-    if (run.absentUnits * UNIT_BYTES > newBytes) return 0
+    if (run === null || run.absentUnits * UNIT_BYTES > newBytes) return 0
     const longer = this.lengthened(run, Math.min(leastBytes, this.roomBytes, leftBytes))
     const taken = this.takeRun(longer)
     // The device may have less than the pool knows, and still enough for the block.

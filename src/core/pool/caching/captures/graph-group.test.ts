@@ -151,7 +151,10 @@ for (const backing of ['virtual', 'segments'] as const) {
     it('gives memory that was freed with a use on another stream to later captures only', () => {
       const { pool, group, a, b } = setUpGroup({ backing })
       const addresses: number[] = []
-      const take = () => addresses.push(pool.allocate(1 * MiB, a).ptr)
+      const take = () => {
+        using buffer = pool.allocate(1 * MiB, a)
+        addresses.push(buffer.ptr)
+      }
       const graph = group.capture(a, () => {
         const buffer = pool.allocate(1 * MiB, a)
         addresses.push(buffer.ptr)

@@ -67,7 +67,7 @@ export function groupConfig(options: GraphGroupOptions, context: Clocks['context
   checkFlag('createGraphGroup: poison', poison)
   const refuses = choice(whenUnordered, 'createGraphGroup: whenUnordered', ['wait', 'refuse']) === 'refuse'
   const bytes = maxBytes === undefined ? most : bytesOf(maxBytes, 'createGraphGroup: maxBytes', context)
-  return { refuses, maxBytes: Math.min(bytes, most), poison }
+  return { refuses, maxBytes: Math.min(bytes, most), isLimited: bytes < most, poison }
 }
 
 /**
@@ -91,9 +91,10 @@ export class GraphGroup implements BufferOwner, Disposable {
 
   /**
    * Captures the work that `work` submits to `stream` as a graph of the group, as `device.capture` does. Memory that the
-   * capture allocates and frees is scratch: its contents are undefined at the start of each launch. A buffer that is
-   * still held at the end stays valid as an output of its own does, and is pinned between the scratch. Throws PoolError
-   * while another capture of the group is under way.
+   * capture allocates and frees is scratch: its contents are undefined at the start of each launch. Allocate results by
+   * `allocateOutput`. Another buffer that is still held at the end is valid as an output of its own, and pinned between
+   * the scratch. Throws PoolError for such a buffer where earlier graphs of the group write, and while another capture
+   * of the group is under way.
    */
   capture<R>(stream: Stream, work: () => R, mode?: CaptureMode): Graph<R> {
     return captureWork(stream, work, () => this.begin('capture', stream, mode))
@@ -164,7 +165,7 @@ export class GraphGroup implements BufferOwner, Disposable {
     if (this.closed) return
     if (memory.capture !== null) throw new PoolError('close: a capture of the group is under way; end it first')
     if (memory.graphs > 0) {
-      throw new PoolError(`close: ${memory.graphs} graphs of the group are open; close them first`, 'ERR_POOL_IN_USE')
+      throw new PoolError(`close: ${countOf(memory.graphs)} of the group can be launched; close these first`, 'ERR_POOL_IN_USE')
     }
     memory.closed = true
     memory.giveBack()
@@ -185,8 +186,7 @@ export class GraphGroup implements BufferOwner, Disposable {
 
   /** One line for people, such as `GraphGroup { 3 graphs, open }`; console.log shows it. */
   toString(): string {
-    const { graphs } = this.memory
-    return `GraphGroup { ${graphs} graph${graphs === 1 ? '' : 's'}, ${this.closed ? 'closed' : 'open'} }`
+    return `GraphGroup { ${countOf(this.memory.graphs)}, ${this.closed ? 'closed' : 'open'} }`
   }
 
   /** The plain values that JSON.stringify writes. */
@@ -237,6 +237,10 @@ export class GraphGroup implements BufferOwner, Disposable {
 }
 
 showAsText(GraphGroup)
+
+function countOf(graphs: number): string {
+  return graphs === 1 ? '1 graph' : `${graphs} graphs`
+}
 
 /** Throws TypeError for anything but a group, and PoolError for one of another pool. */
 export function groupOf(group: GraphGroup, pool: object): GraphGroup {

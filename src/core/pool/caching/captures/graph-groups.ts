@@ -10,7 +10,7 @@ import type { Backing } from '../../backing/backing.js'
 import { RangeHeap } from '../../backing/range-heap.js'
 import { VirtualBacking } from '../../backing/virtual-backing.js'
 import type { Use } from '../central/deferred.js'
-import { type GroupHeap, GroupMemory, type PinningArena } from './group-memory.js'
+import { type Arena, type GroupHeap, GroupMemory } from './group-memory.js'
 import { GroupOrder } from './group-order.js'
 import { Parts } from './parts.js'
 
@@ -29,7 +29,9 @@ export interface GroupHost {
 export interface GroupConfig {
   /** whether a launch is refused that would have to wait */
   readonly refuses: boolean
+  /** the most bytes of the group, and whether the program has set it */
   readonly maxBytes: number
+  readonly isLimited: boolean
   readonly poison: boolean
 }
 
@@ -41,13 +43,11 @@ export class GraphGroups {
     private readonly clocks: Clocks,
     private readonly host: GroupHost,
     /** the pool's arenas */
-    private readonly arenas: { readonly asleep: boolean; arenaFor(capture: Capture): PinningArena },
-  ) {
-    if (host.backing instanceof VirtualBacking) host.backing.giveBackSides = () => this.giveBack()
-  }
+    private readonly arenas: { readonly asleep: boolean; arenaFor(capture: Capture): Arena },
+  ) {}
 
   /** Throws the driver's error if it does not reserve the addresses of the group. */
-  create({ refuses, maxBytes, poison }: GroupConfig): GroupMemory {
+  create({ refuses, maxBytes, isLimited, poison }: GroupConfig): GroupMemory {
     const order = new GroupOrder(this.clocks, refuses, poison ? stream => this.fill(memory, stream) : null)
     const { arenas, host } = this
     const source = {
@@ -56,7 +56,7 @@ export class GraphGroups {
       arenaFor: (capture: Capture) => arenas.arenaFor(capture),
       isAsleep: () => arenas.asleep,
     }
-    const memory = new GroupMemory(order, this.records, source, maxBytes)
+    const memory = new GroupMemory(order, this.records, source, maxBytes, isLimited)
     this.groups.add(memory)
     return memory
   }

@@ -48,14 +48,15 @@ for (const backing of ['virtual', 'segments'] as const) {
       const third = group.capture(a, () => {
         const output = group.allocateOutput(1 * MiB, a)
         output.free()
-        return [output.freed, output, pool.allocate(1 * MiB, a), output.pool] as const
+        using next = pool.allocate(1 * MiB, a)
+        return [output.freed, output, next.ptr, output.pool] as const
       })
       const [freed, output, next, owner] = third.result
       assert.equal(freed, true)
       assert.throws(() => output.ptr, /^PoolError: ptr: the output was already freed/)
       assert.throws(() => output.free(), /already freed/)
       assert.equal(owner, group)
-      assert.notEqual(next.ptr, first.result.ptr, 'its memory is scratch only after the capture')
+      assert.notEqual(next, first.result.ptr, 'its memory is scratch only after the capture')
       assertConsistent(pool)
     })
 
@@ -156,6 +157,8 @@ for (const backing of ['virtual', 'segments'] as const) {
       assert.deepEqual(endsOf(copy), [2, 2])
       graph.close()
       pool.processDeferred()
+      assert.notEqual(writer({ pool, group }, a, 5, 1 * MiB, 'own').result.ptr, ptr, 'its own graph still writes it')
+      own.close()
       const last = writer({ pool, group }, a, 4, 1 * MiB, 'own')
       assert.equal(last.result.ptr, ptr)
       assertConsistent(pool)
@@ -182,6 +185,53 @@ for (const backing of ['virtual', 'segments'] as const) {
         assert.deepEqual(endsOf(output), [1, 1])
       }
       assert.equal(String(result), 'GraphOutput { freed }')
+    })
+  })
+}
+
+for (const backing of ['virtual', 'segments'] as const) {
+  describe(`contents that outlive a launch: ${backing}`, () => {
+    it('an own output whose graph is open does not serve as another own output once it is freed', () => {
+      const { pool, group, a } = setUpGroup({ backing })
+      const first = writer({ pool, group }, a, 1, 1 * MiB, 'own')
+      first.result.free()
+      const second = writer({ pool, group }, a, 2, 1 * MiB, 'own')
+      second.launch()
+      first.launch()
+      assert.deepEqual(endsOf(second.result), [2, 2])
+    })
+
+    it('a buffer that is still held where an earlier graph writes refuses the end of its capture', () => {
+      const { pool, group, a } = setUpGroup({ backing })
+      const first = writer({ pool, group }, a, 1)
+      group.beginCapture(a)
+      const held = pool.allocate(1 * MiB, a)
+      assert.throws(() => a.endCapture(), {
+        name: 'PoolError',
+        message: /^endCapture: a buffer of 1 MiB is still held where earlier graphs of the group write; free it in/,
+      })
+      held.free()
+      a.endCapture().close()
+      first.close()
+      group.capture(a, () => pool.allocate(1 * MiB, a))
+      assertConsistent(pool)
+    })
+
+    it('such a capture waits for launches of closed graphs, which may still write there', () => {
+      for (const lifetime of ['shared', 'own'] as const) {
+        const { device, pool, group, a, b } = setUpGroup({ backing })
+        const first = writer({ pool, group }, a, 1, 1 * MiB, lifetime)
+        device.hold(a)
+        first.launch()
+        first.close()
+        first.result.free()
+        const second = group.capture(b, () =>
+          lifetime === 'own' ? group.allocateOutput(1 * MiB, b, 'own') : pool.allocate(1 * MiB, b),
+        )
+        assert.equal(a.query(), true, 'the host has waited')
+        second.result.fill(2)
+        assert.deepEqual(endsOf(second.result), [2, 2])
+      }
     })
   })
 }

@@ -5,12 +5,12 @@ import type { Stream } from '../../../order/stream.js'
 import type { BlockCache } from '../block-cache.js'
 import type { Use } from '../central/deferred.js'
 import { type ArenaSource, CaptureArena } from './capture-arena.js'
-import type { GroupMemory, PinningArena } from './group-memory.js'
+import type { GroupMemory } from './group-memory.js'
 
 /** The arena of a capture whose blocks lie in the memory of a group. */
-export class GroupArena extends CaptureArena implements PinningArena {
-  /** whether its graph counts among those of the group */
-  private hasGraph = false
+export class GroupArena extends CaptureArena {
+  /** freed outputs, which the graph still writes */
+  private readonly spent: number[] = []
 
   constructor(
     capture: Capture,
@@ -22,20 +22,28 @@ export class GroupArena extends CaptureArena implements PinningArena {
     super(capture, records, caches, source)
   }
 
-  end(hasGraph: boolean): void {
-    this.hasGraph = hasGraph
-    for (const record of this.owned) this.group.pin(record)
+  /** The live blocks. */
+  held(): Iterable<number> {
+    return this.owned
   }
 
-  /** Frees a block. Later captures may use it at once. */
+  /**
+   * Frees a block. Later captures may use scratch at once, and an output of its own once the graph that writes it is
+   * closed.
+   */
   override free(record: number, uses: readonly Use[]): void {
+    const { group } = this
     this.owned.delete(record)
-    this.group.free(record, uses, !this.capture.ended)
+    for (const use of uses) group.order.add(use)
+    if (!group.isOutput(record)) group.freeScratch(record, !this.capture.ended)
+    else if (this.uses === null) group.setAside(record, this.spent)
+    else group.freeOutput(record)
   }
 
   override release(streams: readonly Stream[]): void {
-    if (this.uses === null && this.hasGraph) this.group.graphs--
     super.release(streams)
+    this.group.forget(this.capture)
+    if (!this.lost) for (const record of this.spent.splice(0)) this.group.freeOutput(record)
   }
 
   override get empty(): boolean {
@@ -47,7 +55,10 @@ export class GroupArena extends CaptureArena implements PinningArena {
   }
 
   protected override freeAfter(record: number, key: number, stamp: number): void {
-    this.owned.delete(record)
-    this.group.freeAfter(record, key, stamp)
+    if (this.group.isOutput(record)) this.free(record, [])
+    else {
+      this.owned.delete(record)
+      this.group.freeAfter(record, key, stamp)
+    }
   }
 }

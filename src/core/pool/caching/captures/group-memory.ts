@@ -3,13 +3,15 @@
 // launch have memory of their own, so that they do not lie between the scratch. With virtual memory both are ranges that
 // grow in place; otherwise they are parts.
 
+import { formatBytes } from '../../../base/bytes.js'
+import { PoolError } from '../../../base/errors.js'
 import type { Admission } from '../../../heap/free-run.js'
 import { keyOfSlot } from '../../../heap/key.js'
 import { type RecordTable, State } from '../../../heap/records.js'
 import type { SegregatedFit } from '../../../heap/segregated-fit.js'
 import { UNIT_BYTES } from '../../../heap/size-classes.js'
 import type { Capture, CaptureGroup } from '../../../order/capture.js'
-import type { Use } from '../central/deferred.js'
+import { Footprint } from './footprint.js'
 import type { GroupOrder } from './group-order.js'
 
 /** Where blocks of a group lie. */
@@ -31,10 +33,10 @@ export interface GroupHeap {
   check(): void
 }
 
-/** The arena of the group in a capture. */
-export interface PinningArena {
-  /** The capture has ended: its live blocks are pinned. */
-  end(hasGraph: boolean): void
+/** The arena of a capture. */
+export interface Arena {
+  /** its live blocks */
+  held(): Iterable<number>
 }
 
 /** What a group needs of its pool. */
@@ -44,13 +46,15 @@ export interface GroupSource {
   /** Gives idle memory of the pool back to the device. */
   makeRoom(): void
   /** Gives a group's capture its arena. */
-  arenaFor(capture: Capture): PinningArena
+  arenaFor(capture: Capture): Arena
   isAsleep(): boolean
 }
 
 /** An output whose memory the capture gives back at its end. */
 interface SharedOutput {
   readonly freed: boolean
+  /** its block */
+  readonly record: number
   free(): void
 }
 
@@ -61,17 +65,23 @@ export class GroupMemory implements CaptureGroup {
   lost = false
   /** the group is closed: its memory goes when nothing uses it */
   closed = false
-  /** graphs that can be launched */
-  graphs = 0
   /** whether the next block is an output of its own */
   takesOutput = false
   /** whether `maxBytes` refused the last request */
   isFull = false
+  private arena: Arena | null = null
   private captures = 0
-  private arena: PinningArena | null = null
+  /** what the capture under way writes of the scratch */
+  private written = new Footprint()
+  /** the same by graph that can be launched */
+  private readonly writtenBy = new Map<Capture, Footprint>()
   private scratch: GroupHeap | null
   /** null before the first own output */
   private outputs: GroupHeap | null = null
+  /** freed memory and that of closed graphs, which work may still use */
+  private recent = new Footprint()
+  /** freed outputs, which work may still use */
+  private readonly returning: number[] = []
   /** freed blocks that the capture under way must not use again */
   private readonly spent: number[] = []
   private readonly shared: SharedOutput[] = []
@@ -83,6 +93,7 @@ export class GroupMemory implements CaptureGroup {
     private readonly records: RecordTable,
     private readonly source: GroupSource,
     readonly maxBytes: number,
+    private readonly isLimited: boolean,
   ) {
     this.scratch = source.newHeap(maxBytes)
   }
@@ -90,7 +101,17 @@ export class GroupMemory implements CaptureGroup {
   begin(capture: Capture): number {
     this.capture = capture
     this.arena = this.source.arenaFor(capture)
+    this.written = new Footprint()
     return ++this.captures
+  }
+
+  checkEnd(capture: Capture): void {
+    if (this.capture !== capture || this.lost) return
+    for (const record of this.arena!.held()) {
+      if (!this.scratch!.owns(record) || this.isShared(record)) continue
+      for (const written of this.writtenBy.values()) if (written.overlaps(this.records, record)) throw this.heldError(record)
+      if (this.recent.overlaps(this.records, record)) this.finish()
+    }
   }
 
   end(capture: Capture, hasGraph: boolean): void {
@@ -98,10 +119,10 @@ export class GroupMemory implements CaptureGroup {
     const outputs = this.shared.splice(0)
     if (!this.lost) for (const output of outputs) if (!output.freed) output.free()
     this.capture = null
-    if (hasGraph) this.graphs++
-    this.arena?.end(hasGraph)
+    if (hasGraph) this.writtenBy.set(capture, this.written)
     if (this.lost) return
-    for (const record of this.spent.splice(0)) this.heapOf(record).free(record, 0, 0)
+    for (const record of this.arena!.held()) if (this.scratch!.owns(record)) this.pinned.add(record)
+    for (const record of this.spent.splice(0)) this.scratch!.free(record, 0, 0)
     for (const heap of this.heaps) heap.settle()
   }
 
@@ -111,31 +132,36 @@ export class GroupMemory implements CaptureGroup {
     const mostBytes = this.maxBytes - (this.reservedBytes - heap.reservedBytes)
     const take = () => heap.take(units, alignUnits, keyOfSlot(slot), stamp, admission, mostBytes)
     const record = take() || (heap.isFull ? 0 : this.retry(take))
-    this.isFull = record === 0 && heap.isFull
+    this.isFull = record === 0 && heap.isFull && this.isLimited
+    if (record !== 0 && heap === this.scratch) this.written.add(this.records, record)
     return record
   }
 
-  /** Frees a block that the capture may use again after `stamp` of `key`. */
+  /** Frees scratch that the capture may use again after `stamp` of `key`. */
   freeAfter(record: number, key: number, stamp: number): void {
-    this.heapOf(record).free(record, key, stamp)
+    this.scratch!.free(record, key, stamp)
   }
 
-  /** Frees a block that later captures may use at once. The next launch waits for its `uses`. */
-  free(record: number, uses: readonly Use[], isOfCapture: boolean): void {
-    for (const use of uses) this.order.add(use)
+  /** Frees scratch that later captures may use at once, and the capture under way only if it is not `isOfCapture`. */
+  freeScratch(record: number, isOfCapture: boolean): void {
     this.pinned.delete(record)
-    if (!isOfCapture) {
-      this.heapOf(record).free(record, 0, 0)
-      return
+    if (isOfCapture) this.setAside(record, this.spent)
+    else {
+      this.recent.add(this.records, record)
+      this.scratch!.free(record, 0, 0)
     }
+  }
+
+  /** Takes the memory of an output back, which no open graph writes. */
+  freeOutput(record: number): void {
+    this.setAside(record, this.returning)
+  }
+
+  /** Keeps a freed block from use, in a list. */
+  setAside(record: number, list: number[]): void {
     this.records.setState(record, State.captured)
     this.records.setKey(record, 0)
-    this.spent.push(record)
-  }
-
-  /** The capture has ended with this live block. */
-  pin(record: number): void {
-    if (this.scratch!.owns(record)) this.pinned.add(record)
+    list.push(record)
   }
 
   /** The memory of an output is scratch once the capture has ended. */
@@ -145,8 +171,7 @@ export class GroupMemory implements CaptureGroup {
 
   /** Takes scratch until there are `bytes`. False if limit or device do not allow it. */
   reserve(bytes: number): boolean {
-    this.isFull = bytes > this.maxBytes - this.ownBytes
-    if (this.isFull) return false
+    if (bytes > this.maxBytes - this.ownBytes) return false
     const reserve = () => this.scratch!.reserve(bytes)
     return reserve() || this.retry(reserve)
   }
@@ -156,10 +181,28 @@ export class GroupMemory implements CaptureGroup {
     if (this.lost || this.source.isAsleep() || this.capture !== null || this.graphs > 0 || !this.order.isComplete())
       return 0
     const before = this.reservedBytes
+    this.forgetUses()
     for (const heap of this.heaps) heap.trim()
     if (this.closed && this.outputs?.close() === true) this.outputs = null
     if (this.closed && this.scratch?.close() === true) this.scratch = null
     return before - this.reservedBytes
+  }
+
+  /** graphs that can be launched */
+  get graphs(): number {
+    return this.writtenBy.size
+  }
+
+  /** The graph of a capture can no longer be launched; its launches may be under way. */
+  forget(capture: Capture): void {
+    const written = this.writtenBy.get(capture)
+    if (written !== undefined) this.recent.addAll(written)
+    this.writtenBy.delete(capture)
+  }
+
+  /** Whether a block is an output of its own. */
+  isOutput(record: number): boolean {
+    return this.outputs?.owns(record) === true
   }
 
   /** Whether the group is closed and has nothing left. */
@@ -219,13 +262,35 @@ export class GroupMemory implements CaptureGroup {
     return work()
   }
 
+  private isShared(record: number): boolean {
+    return this.shared.some(output => output.record === record)
+  }
+
+  /** Memory whose contents the program may use before the next launch must not be in use. */
   private outputHeap(): GroupHeap {
+    if (this.returning.length > 0) this.finish()
     this.outputs ??= this.source.newHeap(this.maxBytes)
     return this.outputs
   }
 
-  private heapOf(record: number): GroupHeap {
-    return this.outputs?.owns(record) === true ? this.outputs : this.scratch!
+  /** Waits on the host for all work that uses memory of the group. */
+  private finish(): void {
+    this.order.finish()
+    this.forgetUses()
+  }
+
+  /** No work uses memory of the group any more. */
+  private forgetUses(): void {
+    this.recent = new Footprint()
+    for (const record of this.returning.splice(0)) this.outputs!.free(record, 0, 0)
+  }
+
+  private heldError(record: number): PoolError {
+    const bytes = formatBytes(this.records.unitsOf(record) * UNIT_BYTES)
+    return new PoolError(
+      `endCapture: a buffer of ${bytes} is still held where earlier graphs of the group write; free it in the capture, ` +
+        'or allocate it by group.allocateOutput',
+    )
   }
 }
 

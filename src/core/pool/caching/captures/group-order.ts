@@ -130,12 +130,21 @@ export class GroupOrder implements LaunchRule {
 
   /** Whether the host sees all uses complete, asking the driver. */
   isComplete(): boolean {
-    const own = this.slots.slice(0, this.count).map((slot, index) => this.useAt(slot, this.stamps[index]))
-    const pending = [...own, ...this.workOfPeers].filter(({ clocks, slot, stamp }) => {
+    const pending = this.uses().filter(({ clocks, slot, stamp }) => {
       if (clocks.completed[slot] < stamp) clocks.catchUp(slot, stamp, false)
       return clocks.completed[slot] < stamp
     })
     return pending.length === 0
+  }
+
+  /** Waits on the host until all uses are complete. */
+  finish(): void {
+    for (const { clocks, slot, stamp } of this.uses()) clocks.catchUp(slot, stamp, true)
+  }
+
+  private uses(): Use[] {
+    const own = this.slots.slice(0, this.count).map((slot, index) => this.useAt(slot, this.stamps[index]))
+    return [...own, ...this.workOfPeers]
   }
 
   /** Makes the stream of a launch wait for a use of the list. */
