@@ -72,18 +72,18 @@ export class RangeHeap {
     for (let key = 1; key < this.heap.keyLimit; key++) this.heap.settle(key, Infinity)
   }
 
-  /** Gives the memory behind the last taken block back, in whole pieces; no work may use it. */
+  /**
+   * Gives the memory behind the last taken block back, in whole pieces, and the rest of a failed growth; no work may use
+   * it.
+   */
   trim(): void {
     const { heap, records, range } = this
-    let last = heap.firstRecords.get(range.number)
-    for (let next = records.nextOf(last); next !== 0; next = records.nextOf(last)) {
-      if (records.state(next) === State.absent) break
-      last = next
-    }
-    if (records.state(last) !== State.free) return
+    const last = this.lastBlock
     const before = this.memoryUnits
+    const end = records.state(last) === State.free ? records.offsetOf(last) : before
+    if (!range.hasBeyond(end * UNIT_BYTES)) return
     try {
-      this.sides.shrink(range, records.offsetOf(last) * UNIT_BYTES)
+      this.sides.shrink(range, end * UNIT_BYTES)
     } finally {
       const after = range.mappedBytes / UNIT_BYTES
       if (after < before) heap.decommit(last, after, before - after)
@@ -95,7 +95,7 @@ export class RangeHeap {
     const { heap, records, range } = this
     this.trim()
     const first = heap.firstRecords.get(range.number)
-    if (records.state(first) !== State.absent || range.mappedBytes > 0) return false
+    if (records.state(first) !== State.absent || range.heldBytes > 0) return false
     this.sides.remove(range)
     heap.removeRange(first)
     return true
@@ -110,6 +110,17 @@ export class RangeHeap {
   /** Units from the start that have memory, or had it before a sleep. */
   private get memoryUnits(): number {
     return this.heap.totalUnits - this.heap.absentUnits
+  }
+
+  /** The last block with memory; the hole if there is none. */
+  private get lastBlock(): number {
+    const { records } = this
+    let last = this.heap.firstRecords.get(this.range.number)
+    for (let next = records.nextOf(last); next !== 0; next = records.nextOf(last)) {
+      if (records.state(next) === State.absent) break
+      last = next
+    }
+    return last
   }
 
   /** A part of neighbouring free blocks that depend on different work. */

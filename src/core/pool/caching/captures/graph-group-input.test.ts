@@ -4,8 +4,8 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { MiB } from '../../../base/bytes.js'
 import { TestDevice } from '../../pool.fixture.js'
-import type { GraphGroupOptions } from './graph-group.js'
 import { setUpGroup, writer } from './graph-group.fixture.js'
+import type { GraphGroupOptions } from './graph-group.js'
 
 describe('graph groups: bad input', () => {
   it('options are checked', () => {

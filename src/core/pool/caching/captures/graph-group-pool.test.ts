@@ -201,7 +201,10 @@ describe('a graph group that sleeps with its pool', () => {
       [own, held].map(({ result }) => result.ptr),
       addresses,
     )
-    assert.deepEqual([own, held].map(({ result }) => endsOf(result)).flat(), [1, 1, 3, 3])
+    assert.deepEqual(
+      [own, held].flatMap(({ result }) => endsOf(result)),
+      [1, 1, 3, 3],
+    )
     assert.equal(shared.result.overwritten, true)
     assert.throws(() => shared.result.readSync(), /or a sleep; use it right after its launch/)
     shared.launch(b)

@@ -79,6 +79,41 @@ for (const backing of ['virtual', 'segments'] as const) {
       assert.equal(b.query(), true)
     })
 
+    it('waits for a launch that was cut short after the driver had it', () => {
+      const { device, pool, group, a, b } = setUpGroup({ backing })
+      const [first, second] = [writer({ pool, group }, a, 1), writer({ pool, group }, b, 2)]
+      const { driver } = device
+      const { cuGraphLaunch } = driver
+      driver.cuGraphLaunch = (...args) => {
+        cuGraphLaunch.apply(driver, args)
+        throw new Error('cut')
+      }
+      device.hold(a)
+      assert.throws(() => first.launch(a), /cut/)
+      driver.cuGraphLaunch = cuGraphLaunch
+      second.launch(b)
+      assert.equal(b.query(), false)
+    })
+
+    it('waits for a launch during whose call another thread has placed a mark', () => {
+      const { device, pool, group, a, b } = setUpGroup({ backing })
+      const [first, second] = [writer({ pool, group }, a, 1), writer({ pool, group }, b, 2)]
+      const { driver } = device
+      const { cuGraphLaunch } = driver
+      let release = () => {}
+      driver.cuGraphLaunch = (...args) => {
+        device.clocks.watcher.mark(a.slot) // does not cover the launch
+        release = device.hold(a)
+        cuGraphLaunch.apply(driver, args)
+      }
+      first.launch(a)
+      driver.cuGraphLaunch = cuGraphLaunch
+      second.launch(b)
+      assert.equal(b.query(), false)
+      release()
+      assert.deepEqual(endsOf(second.result), [2, 2])
+    })
+
     it('refuses a launch whose order is not known, if it was made so', () => {
       const { device, pool, group, a, b, c } = setUpGroup({ backing }, { whenUnordered: 'refuse' })
       const [first, second] = [writer({ pool, group }, a, 1), writer({ pool, group }, b, 2)]

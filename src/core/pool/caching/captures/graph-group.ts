@@ -165,7 +165,10 @@ export class GraphGroup implements BufferOwner, Disposable {
     if (this.closed) return
     if (memory.capture !== null) throw new PoolError('close: a capture of the group is under way; end it first')
     if (memory.graphs > 0) {
-      throw new PoolError(`close: ${countOf(memory.graphs)} of the group can be launched; close these first`, 'ERR_POOL_IN_USE')
+      throw new PoolError(
+        `close: ${countOf(memory.graphs)} of the group can be launched; close these first`,
+        'ERR_POOL_IN_USE',
+      )
     }
     memory.closed = true
     memory.giveBack()

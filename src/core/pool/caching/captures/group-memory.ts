@@ -109,7 +109,8 @@ export class GroupMemory implements CaptureGroup {
     if (this.capture !== capture || this.lost) return
     for (const record of this.arena!.held()) {
       if (!this.scratch!.owns(record) || this.isShared(record)) continue
-      for (const written of this.writtenBy.values()) if (written.overlaps(this.records, record)) throw this.heldError(record)
+      for (const written of this.writtenBy.values())
+        if (written.overlaps(this.records, record)) throw this.heldError(record)
       if (this.recent.overlaps(this.records, record)) this.finish()
     }
   }
