@@ -47,8 +47,8 @@ export class GrowableRange {
   private readonly unmapped: Memory[] = []
 
   /**
-   * Reserves `capacityBytes` of addresses, a multiple of `granuleBytes`. A range of a pool has the pool's `access`, which
-   * calls `applyAccess`, and the pool's `watch`.
+   * Reserves `capacityBytes` of addresses, a multiple of `granuleBytes`. A range of a pool has the pool's `access`,
+   * which calls `applyAccess`, and the pool's `watch`.
    */
   constructor(
     protected readonly context: Context,

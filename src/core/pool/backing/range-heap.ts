@@ -1,4 +1,4 @@
-// A heap over a range of addresses that grows at its end (side-ranges.ts). What has no memory yet is one hole.
+// A heap over a range of addresses that grows at its end (side-ranges.ts). The addresses without memory are one hole.
 
 import { assert } from '../../base/assert.js'
 import { findAdmittedRun, startIn, takeAdmitted } from '../../heap/cross-key.js'
@@ -42,8 +42,8 @@ export class RangeHeap {
   }
 
   /**
-   * A taken block, on free memory that `admission` admits, or on new memory until the range has `mostBytes`; 0 for none.
-   * Memory beside it that other work has used depends on `stamp` of `key` from now on. Throws the driver's error.
+   * A taken block, on free memory that `admission` admits, or on new memory until the range has `mostBytes`; 0 for
+   * none. Memory beside it that other work has used depends on `stamp` of `key` from now on. Throws the driver's error.
    */
   take(units: number, alignUnits: number, key: number, stamp: number, admission: Admission, mostBytes: number): number {
     const record =
@@ -73,8 +73,8 @@ export class RangeHeap {
   }
 
   /**
-   * Gives the memory behind the last taken block back, in whole pieces, and the rest of a failed growth; no work may use
-   * it.
+   * Gives the memory behind the last taken block back, in whole pieces, and the rest of a failed growth; no work may
+   * use it.
    */
   trim(): void {
     const { heap, records, range } = this
@@ -104,7 +104,7 @@ export class RangeHeap {
   check(): void {
     this.heap.check()
     const { asleepBytes, mappedBytes } = this.range
-    assert(this.memoryUnits * UNIT_BYTES <= Math.max(asleepBytes, mappedBytes), 'what is no hole has memory')
+    assert(this.memoryUnits * UNIT_BYTES <= Math.max(asleepBytes, mappedBytes), 'blocks have memory')
   }
 
   /** Units from the start that have memory, or had it before a sleep. */
@@ -112,7 +112,7 @@ export class RangeHeap {
     return this.heap.totalUnits - this.heap.absentUnits
   }
 
-  /** The last block with memory; the hole if there is none. */
+  /** The last block with memory, or else the hole. */
   private get lastBlock(): number {
     const { records } = this
     let last = this.heap.firstRecords.get(this.range.number)

@@ -1,6 +1,6 @@
-// Ranges of addresses beside the home range of a pool, each with memory behind its beginning. A range grows in place, so
-// that no block in it ends where other memory begins. Its bytes are the pool's: they count for its limits, its devices
-// have access, and its observer hears of them. Blocks find their address by a range number that no view has.
+// Ranges of addresses beside the home range of a pool, each with memory behind its beginning. A range grows in place,
+// so that no block in it ends where other memory begins. Its bytes are the pool's: they count for its limits, its
+// devices have access, and its observer hears of them. Blocks find their address by a range number that no view has.
 
 import type { Context } from '../../driver/context.js'
 import { relaxed } from '../../order/relaxed.js'
@@ -22,12 +22,12 @@ interface Neighbours {
   readonly watch: SegmentWatch
   /** bytes that the pool may still take from the device */
   newBytes(): number
-  /** whether copies may use the memory, for which cuMemUnmap would not wait */
+  /** whether copies may be under way: cuMemUnmap would not wait for them */
   isCopied(): boolean
 }
 
 export class SideRange extends GrowableRange {
-  /** what a wake maps again */
+  /** bytes that a wake maps again */
   asleepBytes = 0
 
   constructor(
@@ -72,8 +72,8 @@ export class SideRanges {
   }
 
   /**
-   * Maps memory behind the first `bytes` of a range. False if limit or device do not allow it. Throws the driver's error;
-   * the range is as before then.
+   * Maps memory behind the first `bytes` of a range. False if limit or device do not allow it. Throws the driver's
+   * error; the range is as before then.
    */
   grow(range: SideRange, bytes: number): boolean {
     if (bytes > range.capacityBytes || bytes - range.heldBytes > this.beside.newBytes()) return false
@@ -126,7 +126,9 @@ export class SideRanges {
     return this.ranges.reduce((sum, range) => sum + Math.max(0, range.asleepBytes - range.heldBytes), 0)
   }
 
-  /** Maps memory again that `suspend` has given back, `spares` first. Throws the driver's error; call `suspend` then. */
+  /**
+   * Maps memory again that `suspend` has given back, `spares` first. Throws the driver's error; call `suspend` then.
+   */
   growAgain(spares: SpareHandles | null): void {
     try {
       for (const range of this.ranges) {

@@ -247,8 +247,8 @@ export class VirtualBacking implements Backing {
   }
 
   /**
-   * After `suspend`: takes memory of `spares`, or of the device, mapped nowhere yet but for `sides`. Throws the driver's error; the
-   * pool has no more memory then.
+   * After `suspend`: takes memory of `spares`, or of the device, mapped nowhere yet but for `sides`. Throws the
+   * driver's error; the pool has no more memory then.
    */
   createAgain(spares: SpareHandles | null): void {
     this.home.createAgain(spares)

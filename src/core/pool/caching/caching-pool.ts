@@ -321,8 +321,8 @@ export class CachingPool extends ReservingPool implements BlockOwner {
   }
 
   /**
-   * Makes a group of graphs that share memory. Throws TypeError or RangeError for bad options, PoolError for a pool that
-   * serves no captures, and CudaError.
+   * Makes a group of graphs that share memory. Throws TypeError or RangeError for bad options, PoolError for a pool
+   * that serves no captures, and CudaError.
    */
   createGraphGroup(options: GraphGroupOptions = {}): GraphGroup {
     this.checkAwake('createGraphGroup')
@@ -348,9 +348,9 @@ export class CachingPool extends ReservingPool implements BlockOwner {
   }
 
   /**
-   * Announces that the capture after `beginCapture` has ended. Call `beforeLaunch` and `noteLaunch` of the result at each
-   * launch of the graph, and `close` when the graph is destroyed: then the memory goes back. Throws PoolError while the stream is
-   * still captured.
+   * Announces that the capture after `beginCapture` has ended. Call `beforeLaunch` and `noteLaunch` of the result at
+   * each launch of the graph, and `close` when the graph is destroyed: then the memory goes back. Throws PoolError
+   * while the stream is still captured.
    */
   endCapture(stream: Stream): GraphMemory {
     this.checkCapturable('endCapture', stream)

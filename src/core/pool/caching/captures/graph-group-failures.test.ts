@@ -18,8 +18,8 @@ import type { GraphOutput } from './graph-output.js'
 const CAPACITY = 64 * MiB
 
 for (const call of ['cuEventRecord', 'cuStreamWaitEvent', 'cuMemsetD8Async', 'cuGraphLaunch'] as const) {
-  describe(`a launch in a group for which ${call} is refused`, () => {
-    it('is not made, and the next one waits for what it would have waited for', () => {
+  describe(`a launch in a group, if ${call} is refused`, () => {
+    it('is not made, and the next launch has the same waits', () => {
       const { device, pool, group, a, b } = setUpGroup({}, { poison: call === 'cuMemsetD8Async' })
       const [first, second] = [writer({ pool, group }, a, 1), writer({ pool, group }, b, 2)]
       const copy = pool.allocate(1 * MiB, a)

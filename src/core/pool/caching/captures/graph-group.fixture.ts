@@ -19,7 +19,7 @@ export function setUpGroup(options: PoolOptions = {}, groupOptions: GraphGroupOp
   return { device, pool, group, a, b, c }
 }
 
-/** What captures of a group need. */
+/** The arguments of captures in a group. */
 export interface Captures {
   readonly pool: CachingPool
   readonly group: GraphGroup

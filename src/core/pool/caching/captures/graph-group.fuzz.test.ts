@@ -1,6 +1,6 @@
-// Random programs with a group of graphs, on a device that runs work in a random order. Each graph writes a value of its
-// own to scratch and copies it from there, so that launches side by side would mix values. The contents of outputs, of
-// held buffers and of copies are compared with those of a shadow. Some driver calls are refused. SEED replays one.
+// Random programs with a group of graphs, on a device that runs work in a random order. Each graph writes a value of
+// its own to scratch and copies it from there, so that launches side by side would mix values. The contents of outputs,
+// of held buffers and of copies are compared with those of a shadow. Some driver calls are refused. SEED replays one.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -20,7 +20,7 @@ import { GraphOutput } from './graph-output.js'
 const CAPACITY = 64 * MiB
 const STEPS = 70
 
-/** What a capture leaves: a shared output, one of its own, or a buffer that is held without being an output. */
+/** Results of captures: outputs of both kinds, and buffers that are only held. */
 const KINDS = ['shared', 'own', 'held'] as const
 
 interface Subject {
@@ -221,7 +221,7 @@ class Program {
     subject.isOpen = false
   }
 
-  /** Compares what a launch has left in a buffer. */
+  /** Compares the result of a launch. */
   private check(): void {
     const subject = this.any(this.subjects)
     if (subject === undefined || subject.result.freed || !subject.isWritten) return
@@ -271,7 +271,7 @@ class Program {
     this.group = this.newGroup()
   }
 
-  /** A shared output is valid if its graph was the last, and every use of another one is refused. */
+  /** A shared output is valid if its graph was launched last. Each use of other shared outputs is refused. */
   private assertFresh(): void {
     for (const subject of this.subjects) {
       const { result, kind } = subject

@@ -1,4 +1,4 @@
-// Graphs that share memory: what their captures get, and the order and results of their launches.
+// Graphs that share memory: the memory of their captures, and the order and results of their launches.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'

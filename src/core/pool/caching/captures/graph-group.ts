@@ -19,8 +19,8 @@ import type { GroupMemory } from './group-memory.js'
 /** Options of `pool.createGraphGroup`. */
 export interface GraphGroupOptions {
   /**
-   * what a launch does that may run beside an earlier one: its stream waits for that one ('wait'), or it throws PoolError
-   * ('refuse')
+   * a launch that may run beside an earlier launch waits for it on the device ('wait', the default), or throws
+   * PoolError ('refuse')
    */
   readonly whenUnordered?: 'wait' | 'refuse'
   /** the most that the group may reserve (the pool's limit) */
@@ -71,8 +71,8 @@ export function groupConfig(options: GraphGroupOptions, context: Clocks['context
 }
 
 /**
- * Graphs that use the same memory in turn. Captures of a group share scratch: what a capture has freed is free for the
- * next one. Launches of the group never overlap: a launch that may run beside an earlier one waits for it on the device.
+ * Graphs that use the same memory in turn. Captures of a group share scratch: the next capture gets all that one has
+ * freed. Launches of the group never overlap: a launch that may run beside an earlier one waits for it on the device.
  * Made by `pool.createGraphGroup()`.
  */
 export class GraphGroup implements BufferOwner, Disposable {
@@ -90,11 +90,11 @@ export class GraphGroup implements BufferOwner, Disposable {
   }
 
   /**
-   * Captures the work that `work` submits to `stream` as a graph of the group, as `device.capture` does. Memory that the
-   * capture allocates and frees is scratch: its contents are undefined at the start of each launch. Allocate results by
-   * `allocateOutput`. Another buffer that is still held at the end is valid as an output of its own, and pinned between
-   * the scratch. Throws PoolError for such a buffer where earlier graphs of the group write, and while another capture
-   * of the group is under way.
+   * Captures the work that `work` submits to `stream` as a graph of the group, as `device.capture` does. Memory that
+   * the capture allocates and frees is scratch: its contents are undefined at the start of each launch. Allocate
+   * results by `allocateOutput`. Another buffer that is still held at the end is valid as an output of its own, and
+   * pinned between the scratch. Throws PoolError for such a buffer where earlier graphs of the group write, and while
+   * another capture of the group is under way.
    */
   capture<R>(stream: Stream, work: () => R, mode?: CaptureMode): Graph<R> {
     return captureWork(stream, work, () => this.begin('capture', stream, mode))
@@ -107,8 +107,8 @@ export class GraphGroup implements BufferOwner, Disposable {
 
   /**
    * A buffer for results of the capture that is under way. A 'shared' one is valid from a launch of its graph until
-   * another graph of the group is launched, and costs no memory of its own. An 'own' one is valid until its own graph is
-   * launched again. The next launch waits for uses by calls of this library; announce others by `recordUse`. Throws
+   * another graph of the group is launched, and costs no memory of its own. An 'own' one is valid until its own graph
+   * is launched again. The next launch waits for uses by calls of this library; announce others by `recordUse`. Throws
    * PoolError unless `stream` is captured by this group, and OutOfMemoryError.
    */
   allocateOutput(bytes: number, stream: Stream, lifetime: OutputLifetime = 'shared'): GraphOutput {
@@ -133,8 +133,8 @@ export class GraphGroup implements BufferOwner, Disposable {
   }
 
   /**
-   * Takes scratch from the device until there are `bytes`, so that captures need not. Throws OutOfMemoryError if a limit
-   * or the device do not allow it. Without virtual memory the new scratch is one part.
+   * Takes scratch from the device until there are `bytes`, so that captures need not. Throws OutOfMemoryError if a
+   * limit or the device do not allow it. Without virtual memory the new scratch is one part.
    */
   reserve(bytes: ByteSize): void {
     this.checkOpen('reserve')
@@ -156,9 +156,9 @@ export class GraphGroup implements BufferOwner, Disposable {
   }
 
   /**
-   * Ends the group. Its memory goes back once its last launch has completed, and held buffers are freed; the pool's next
-   * call that gives memory back sees to the rest. Throws PoolError while graphs are open, or a capture is under way. A
-   * second close does nothing, nor does a close after the pool's.
+   * Ends the group. Its memory goes back once its last launch has completed, and held buffers are freed; the pool's
+   * next call that gives memory back sees to the rest. Throws PoolError while graphs are open, or a capture is under
+   * way. A second close does nothing, nor does a close after the pool's.
    */
   close(): void {
     const { memory } = this

@@ -17,7 +17,7 @@ import { Parts } from './parts.js'
 /** Fills poisoned scratch: NaN for every float type. */
 const POISON = 0xff
 
-/** What the groups need of the pool's central heap. */
+/** The part of the pool's central heap that groups use. */
 export interface GroupHost {
   readonly backing: Backing
   /** Gives idle memory back to the device. */
@@ -90,7 +90,9 @@ export class GraphGroups {
     return false
   }
 
-  /** The taken blocks of ranges: their contents are kept by a sleep. Those of parts lie in memory that is kept whole. */
+  /**
+   * The taken blocks of ranges: their contents are kept by a sleep. Those of parts lie in memory that is kept whole.
+   */
   takenInRanges(): number[] {
     return this.inRanges ? [...this.groups].flatMap(group => [...group.taken()]) : []
   }
@@ -110,7 +112,7 @@ export class GraphGroups {
     for (const group of this.groups) group.lost = true
   }
 
-  /** The heap inside a block of the pool; undefined for a block that is no part of a group. */
+  /** The heap inside a block of the pool; undefined for other blocks. */
   heapIn(record: number): SegregatedFit | undefined {
     for (const { heaps } of this.groups) {
       for (const heap of heaps) if (heap instanceof GroupParts && heap.heapIn(record)) return heap.heapIn(record)

@@ -14,7 +14,7 @@ const stale = (call: string) => ({
 
 for (const backing of ['virtual', 'segments'] as const) {
   describe(`outputs of a graph group: ${backing}`, () => {
-    it('a shared one is valid from a launch of its graph until a launch of another one', () => {
+    it('a shared one is valid from a launch of its graph until a launch of another graph', () => {
       const { pool, group, a } = setUpGroup({ backing })
       const [first, second] = [writer({ pool, group }, a, 1), writer({ pool, group }, a, 2)]
       const other = pool.allocate(1 * MiB, a)

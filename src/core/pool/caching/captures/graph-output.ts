@@ -19,7 +19,7 @@ export interface OutputPool extends BufferSource {
   checkOpen(call: string): void
 }
 
-/** Made by `group.allocateOutput`: a buffer for what captured work hands to work outside of its graph. */
+/** Made by `group.allocateOutput`: a buffer for results that captured work hands to other work. */
 export class GraphOutput extends DeviceBuffer {
   /**
    * the output's own allocation
@@ -28,8 +28,8 @@ export class GraphOutput extends DeviceBuffer {
   declare readonly allocation: OutputAllocation
 
   /**
-   * Whether the contents are not those of the latest launch of its graph: before its first launch, and of a shared output
-   * once another graph of the group was launched, or the pool has slept. A use throws PoolError then.
+   * Whether the contents are not those of the latest launch of its graph: before its first launch, and of a shared
+   * output once another graph of the group was launched, or the pool has slept. A use throws PoolError then.
    */
   get overwritten(): boolean {
     return this.allocation.overwritten

@@ -1,7 +1,7 @@
-// The memory of a group of graphs, and which capture may take of it. Scratch is used by all graphs in turn: what a
-// capture has freed is free for the next one, because launches never overlap (group-order.ts). Outputs that outlive a
-// launch have memory of their own, so that they do not lie between the scratch. With virtual memory both are ranges that
-// grow in place; otherwise they are parts.
+// The memory of a group of graphs, and which capture may take of it. All graphs use the scratch in turn. The next
+// capture gets all that one has freed, because launches never overlap (group-order.ts). Outputs that outlive a launch
+// have memory of their own, so that they do not lie between the scratch. With virtual memory both are ranges that grow
+// in place; otherwise they are parts.
 
 import { formatBytes } from '../../../base/bytes.js'
 import { PoolError } from '../../../base/errors.js'
@@ -39,7 +39,7 @@ export interface Arena {
   held(): Iterable<number>
 }
 
-/** What a group needs of its pool. */
+/** The part of its pool that a group uses. */
 export interface GroupSource {
   /** Throws the driver's error if it does not reserve the addresses. */
   newHeap(mostBytes: number): GroupHeap
@@ -63,7 +63,7 @@ export class GroupMemory implements CaptureGroup {
   capture: Capture | null = null
   /** the pool is closed */
   lost = false
-  /** the group is closed: its memory goes when nothing uses it */
+  /** the group is closed: its memory goes as soon as possible */
   closed = false
   /** whether the next block is an output of its own */
   takesOutput = false
@@ -71,7 +71,7 @@ export class GroupMemory implements CaptureGroup {
   isFull = false
   private arena: Arena | null = null
   private captures = 0
-  /** what the capture under way writes of the scratch */
+  /** the scratch that the capture under way writes */
   private written = new Footprint()
   /** the same by graph that can be launched */
   private readonly writtenBy = new Map<Capture, Footprint>()
@@ -143,7 +143,7 @@ export class GroupMemory implements CaptureGroup {
     this.scratch!.free(record, key, stamp)
   }
 
-  /** Frees scratch that later captures may use at once, and the capture under way only if it is not `isOfCapture`. */
+  /** Frees scratch that later captures may use at once. The capture of the block itself does not get it again. */
   freeScratch(record: number, isOfCapture: boolean): void {
     this.pinned.delete(record)
     if (isOfCapture) this.setAside(record, this.spent)
@@ -211,7 +211,7 @@ export class GroupMemory implements CaptureGroup {
     return this.closed && this.scratch === null && this.outputs === null
   }
 
-  /** Memory of a pool that sleeps has no contents but those of live blocks. */
+  /** The pool has given its memory back. Only live blocks have contents after the wake. */
   noteSleep(): void {
     this.order.latest = 0
   }

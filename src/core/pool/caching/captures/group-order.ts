@@ -74,12 +74,12 @@ export class GroupOrder implements LaunchRule {
   }
 
   /**
-   * Work that is submitted to an open stream next uses an output: it comes after the latest launch, and before the next.
-   * Throws as `enter` does.
+   * Work that is submitted to an open stream next uses an output: it comes after the latest launch, and before the
+   * next. Throws as `enter` does.
    */
   noteUse(call: string, stream: User): void {
     if (this.launches > 0) this.followLaunch(call, stream)
-    // Among several threads another one may place a mark on the stream before the work is there.
+    // In a shared order a thread may place a mark on the stream before the work is there.
     this.addUse(stream, stream.clocks.slots.me === 0)
   }
 
@@ -88,7 +88,7 @@ export class GroupOrder implements LaunchRule {
     this.addUse(stream, false)
   }
 
-  /** What a program orders by an event comes after the next mark: no wait for later work is known to be needed. */
+  /** A group that refuses launches relies on events of the program, which come after the next mark. */
   private addUse({ clocks, slot }: User, isNext: boolean): void {
     this.add({ clocks, slot, stamp: isNext || this.refuses ? clocks.marked[slot] + 1 : UNTIL_NEXT })
   }

@@ -114,7 +114,7 @@ export class Parts {
     return empty.map(({ record }) => record)
   }
 
-  /** The heap inside a block of the pool; undefined for one that is no part. */
+  /** The heap inside a block of the pool; undefined for other blocks. */
   heapIn(record: number): SegregatedFit | undefined {
     return this.parts.find(part => part.record === record)?.heap
   }
