@@ -49,7 +49,7 @@ export function endsOf(buffer: DeviceBuffer): [number, number] {
 }
 
 /** Batches of a server, as its graphs are usually captured. */
-export const BATCHES = Array.from({ length: 64 }, (_, index) => 8 * (index + 1))
+export const BATCHES = Array.from({ length: 64 }, (_, index) => (index === 0 ? 1 : 8 * (index + 1)))
 
 const LAYERS = 8
 const ROW = 64 * KiB
