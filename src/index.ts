@@ -45,6 +45,13 @@ export type { BlockOptions } from './core/pool/blocks/block-options.js'
 export type { BlockPool } from './core/pool/blocks/block-pool.js'
 export type { DeviceBuffer } from './core/pool/buffer.js'
 export type { CachingPool, CachingPoolStats } from './core/pool/caching/caching-pool.js'
+export type {
+  CaptureOptions,
+  GraphGroup,
+  GraphGroupOptions,
+  GraphGroupStats,
+} from './core/pool/caching/captures/graph-group.js'
+export type { GraphOutput, OutputLifetime } from './core/pool/caching/captures/graph-output.js'
 export type { DebugOptions } from './core/pool/caching/debug-options.js'
 export type { PoolOptions } from './core/pool/caching/options.js'
 export type { CloseReport } from './core/pool/closable-pool.js'

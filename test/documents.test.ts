@@ -162,6 +162,7 @@ describe('programs', () => {
     'docs/element-types.md 0': /^Float32Array\(3\) \[ 1, 0.5, 0.00100040435791015/,
     'docs/errors.md 0': /^200\n$/,
     'docs/graphs.md 0': /^5\n$/,
+    'docs/graphs.md 1': /^4 8\n$/,
     'docs/in-kernel.md 0': /^Float32Array\(3\) \[ 11, 22, 33 \]\n$/,
     'docs/in-kernel.md 1': /^112\n$/,
     'docs/keep.md 0': /^true Float32Array\(3\) \[ 1, 2, 3 \]\n$/,

@@ -10,7 +10,6 @@ import { disposeOf } from '../base/disposal.js'
 import { CudaError, PoolError } from '../base/errors.js'
 import { checkFlag, checkOptionNames } from '../base/option-names.js'
 import { showAsText } from '../base/readable.js'
-import { isUnwantedPromise } from '../base/thrown.js'
 import { CU_STREAM_LEGACY, CU_STREAM_LEGACY_DEFAULT, CU_STREAM_PER_THREAD, RESULT } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import type { Driver } from '../driver/driver.js'
@@ -20,7 +19,7 @@ import { uuidText } from '../driver/uuid-text.js'
 import type { CompileOptions } from '../kernel/compile-options.js'
 import { Compiler } from '../kernel/compiler.js'
 import { Module } from '../kernel/module.js'
-import type { CaptureMode } from '../order/capture.js'
+import { type CaptureMode, captureWork } from '../order/capture.js'
 import { Clocks, MOST_STREAMS } from '../order/clocks.js'
 import { Event, type EventOptions, type SharedEvent } from '../order/event.js'
 import type { Graph } from '../order/graph.js'
@@ -293,24 +292,7 @@ export class Device implements Disposable, AsyncDisposable {
   capture<R>(stream: Stream, work: () => R, mode?: CaptureMode): Graph<R> {
     this.open('capture')
     checkStreamOf('capture', stream, this.clocks)
-    if (typeof work !== 'function') throw new WrongTypeError(`capture: work must be a function, not ${describe(work)}`)
-    stream.beginCapture(mode)
-    try {
-      const result = work()
-      if (isUnwantedPromise(result)) {
-        throw new WrongTypeError(
-          'capture: work must not be asynchronous; call stream.beginCapture() and endCapture() instead',
-        )
-      }
-      return stream.endCaptureWith(result)
-    } catch (error) {
-      try {
-        if (stream.capture?.origin === stream) stream.abortCapture()
-      } catch (second) {
-        if (!(second instanceof CudaError)) throw second // the first error says more; the stream stays captured
-      }
-      throw error
-    }
+    return captureWork(stream, work, () => stream.beginCapture(mode))
   }
 
   /**

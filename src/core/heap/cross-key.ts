@@ -58,6 +58,23 @@ function betterOf(
   return best
 }
 
+/**
+ * Takes a block of `key`, or an admitted one. Returns a record outside all bins, and the caller sets its state; 0 if no
+ * free block fits.
+ */
+export function takeAdmitted(
+  heap: SegregatedFit,
+  units: number,
+  alignUnits: number,
+  key: number,
+  admission: Admission,
+): number {
+  const record = heap.allocate(units, alignUnits, key)
+  if (record !== 0) return record
+  const block = findAdmitted(heap, units, alignUnits, admission)
+  return block === 0 ? 0 : heap.carve(block, startIn(heap, block, alignUnits), units)
+}
+
 /** The first unit in a block that is a multiple of `alignUnits`. */
 export function startIn(heap: SegregatedFit, record: number, alignUnits: number): number {
   const offset = heap.records.words[(record << 4) | Word.offset]

@@ -8,6 +8,7 @@
 import { WrongTypeError } from '../base/argument-errors.js'
 import { describe } from '../base/bytes.js'
 import { CudaError, DeviceLostError, PoolError } from '../base/errors.js'
+import { isUnwantedPromise } from '../base/thrown.js'
 import {
   CU_STREAM_CAPTURE_MODE_GLOBAL,
   CU_STREAM_CAPTURE_MODE_RELAXED,
@@ -17,7 +18,7 @@ import {
 } from '../driver/constants.js'
 import type { Clocks, OpenCapture } from './clocks.js'
 import { Graph } from './graph.js'
-import { GraphMemory } from './graph-memory.js'
+import { GraphMemory, type LaunchRule } from './graph-memory.js'
 import type { Holding } from './holding.js'
 import type { OrderedStream } from './ordered-stream.js'
 import { enterRelaxed, leaveRelaxed } from './relaxed.js'
@@ -48,11 +49,25 @@ export interface CapturableStream extends OrderedStream {
   checkCapturable(call: string): void
 }
 
+/** Graphs that share memory, one of which a capture makes. */
+export interface CaptureGroup {
+  /** the order of their launches */
+  readonly order: LaunchRule
+  /** A capture is about to begin. Returns the number of its graph. */
+  begin(capture: Capture): number
+  /** Throws PoolError if the capture cannot end now. */
+  checkEnd(capture: Capture): void
+  /** No more work is captured, and the streams are still those of the capture. Without a graph it has failed. */
+  end(capture: Capture, hasGraph: boolean): void
+}
+
 export class Capture extends VectorClocks implements OpenCapture {
   /** true once the streams run their work again */
   ended = false
   /** the memory that pools keep for the capture */
   readonly holdings = new Set<Holding>()
+  /** of a graph in a group: its number there */
+  number = 0
   private readonly streams = new Set<CapturableStream>()
   blocksDefault = false
 
@@ -60,28 +75,29 @@ export class Capture extends VectorClocks implements OpenCapture {
     readonly origin: CapturableStream,
     /** another library begins and ends the capture */
     private readonly announced: boolean,
+    private readonly group: CaptureGroup | null,
   ) {
     super()
   }
 
   /** Work submitted to the open `stream` is recorded from now on. Throws TypeError for an unknown mode. */
-  static begin(stream: CapturableStream, mode: CaptureMode): void {
+  static begin(stream: CapturableStream, mode: CaptureMode, group: CaptureGroup | null = null): void {
     if (typeof mode !== 'string' || !Object.hasOwn(MODES, mode)) {
       throw new WrongTypeError(`beginCapture: mode must be ${Object.keys(MODES).join(', ')}, not ${describe(mode)}`)
     }
-    const capture = new Capture(stream, false)
+    const capture = new Capture(stream, false, group)
     capture.start(() => stream.context.activate().cuStreamBeginCapture(stream.handle, MODES[mode]))
   }
 
   /** Another library is about to begin a capture of the open `stream`. */
-  static announce(stream: CapturableStream): void {
+  static announce(stream: CapturableStream, group: CaptureGroup | null = null): void {
     if (stream.context.activate().cuStreamIsCapturing(stream.handle)) {
       throw new PoolError(
         'beginCapture: the stream is captured already; announce it before the capture begins',
         'ERR_STREAM_CAPTURED',
       )
     }
-    new Capture(stream, true).start(() => {})
+    new Capture(stream, true, group).start(() => {})
   }
 
   /** `stream` is about to wait for captured work, and so becomes part of the capture. */
@@ -111,6 +127,7 @@ export class Capture extends VectorClocks implements OpenCapture {
    */
   end<R>(result: R): Graph<R> {
     const { clocks } = this.origin
+    this.group?.checkEnd(this)
     const graph = this.endOnDriver()
     let executable: number
     const driver = clocks.context.activate()
@@ -123,7 +140,7 @@ export class Capture extends VectorClocks implements OpenCapture {
       clocks.context.discard(() => driver.cuGraphDestroy(graph))
     }
     this.finish(true)
-    return new Graph(clocks, executable, new GraphMemory(clocks, this.holdings), this.origin, result)
+    return new Graph(clocks, executable, this.memory, this.origin, result)
   }
 
   /**
@@ -150,12 +167,17 @@ export class Capture extends VectorClocks implements OpenCapture {
     if (!this.announced) {
       throw new PoolError('endCapture: the capture was not announced by a pool; call stream.endCapture()')
     }
-    const { handle, context, clocks } = this.origin
+    const { handle, context } = this.origin
     if (context.activate().cuStreamIsCapturing(handle)) {
       throw new PoolError('endCapture: the stream is still captured; end the capture first', 'ERR_STREAM_CAPTURED')
     }
+    this.group?.checkEnd(this)
     this.finish(true)
-    return new GraphMemory(clocks, this.holdings)
+    return this.memory
+  }
+
+  private get memory(): GraphMemory {
+    return new GraphMemory(this.origin.clocks, this.holdings, this.group?.order ?? null, this.number)
   }
 
   private start(begin: () => void): void {
@@ -164,6 +186,7 @@ export class Capture extends VectorClocks implements OpenCapture {
     clocks.captures.add(this)
     try {
       this.join(this.origin)
+      this.number = this.group?.begin(this) ?? 0
       begin()
     } catch (error) {
       this.finish(false)
@@ -201,6 +224,7 @@ export class Capture extends VectorClocks implements OpenCapture {
 
   private finish(hasGraph: boolean): void {
     const { context, clocks } = this.origin
+    this.group?.end(this, hasGraph)
     this.ended = true
     for (const stream of this.streams) this.leave(stream)
     clocks.captures.delete(this)
@@ -226,5 +250,33 @@ export class Capture extends VectorClocks implements OpenCapture {
     if (legacy === null || legacy === undefined) return
     legacy.suspend()
     legacy.blockedBy = this
+  }
+}
+
+/** A stream whose capture ends where it began. */
+interface CapturedStream extends CapturableStream {
+  endCaptureWith<R>(result: R): Graph<R>
+  abortCapture(): void
+}
+
+/** Captures what `work` submits to `stream`, once `begin` has begun the capture; see `device.capture`. */
+export function captureWork<R>(stream: CapturedStream, work: () => R, begin: () => void): Graph<R> {
+  if (typeof work !== 'function') throw new WrongTypeError(`capture: work must be a function, not ${describe(work)}`)
+  begin()
+  try {
+    const result = work()
+    if (isUnwantedPromise(result)) {
+      throw new WrongTypeError(
+        'capture: work must not be asynchronous; call stream.beginCapture() and endCapture() instead',
+      )
+    }
+    return stream.endCaptureWith(result)
+  } catch (error) {
+    try {
+      if (stream.capture?.origin === stream) stream.abortCapture()
+    } catch (second) {
+      if (!(second instanceof CudaError)) throw second // the first error says more; the stream stays captured
+    }
+    throw error
   }
 }

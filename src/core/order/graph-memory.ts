@@ -7,33 +7,92 @@ import type { Clocks } from './clocks.js'
 import type { Holding } from './holding.js'
 import type { OrderedStream } from './ordered-stream.js'
 
+/** Keeps launches apart whose graphs share memory. */
+export interface LaunchRule {
+  /**
+   * Makes `stream` wait for everything that used the memory before, and notes the launch of the graph with this number,
+   * which the caller submits next. Throws PoolError in the name of `call`, or the driver's error.
+   */
+  enter(call: string, graph: number, stream: OrderedStream): void
+  /** The launch was submitted. */
+  leave(): void
+}
+
 /**
  * The memory of a graph, which stays where it is until `close`. `pool.endCapture(stream)` makes it for a graph that
- * another library captured. That library's user calls `noteLaunch` at each launch, and `close` when the graph is
- * destroyed.
+ * another library captured. That library's user calls `beforeLaunch` and `noteLaunch` at each launch, and `close` when
+ * the graph is destroyed.
  */
 export class GraphMemory implements Disposable {
   private readonly launchedOn = new Set<OrderedStream>()
   private open = true
+  /** the stream of a launch that was announced by `beforeLaunch` */
+  private announced: OrderedStream | null = null
 
   constructor(
     private readonly clocks: Clocks,
     private readonly holdings: ReadonlySet<Holding>,
+    /** of a graph that shares memory with others */
+    private readonly rule: LaunchRule | null,
+    /** the graph's number among those */
+    private readonly number: number,
   ) {}
 
   /**
-   * Call after the graph was launched on `stream`: `close` then gives nothing back before the stream's work has
-   * completed. Throws PoolError for a closed graph, stream or pool, or a stream of another device.
+   * Call before the graph is launched on `stream`. If it shares memory with other graphs, the stream waits for their
+   * launches. Throws as `noteLaunch` does; the graph must not be launched then. Throws PoolError, too, for a group that
+   * refuses launches whose order is not known, and CudaError if the driver refuses the wait.
    */
-  noteLaunch(stream: OrderedStream): void {
-    this.note('noteLaunch', stream)
+  beforeLaunch(stream: OrderedStream): void {
+    this.check('beforeLaunch', stream)
+    this.enter('beforeLaunch', stream)
+    this.announced = stream
   }
 
   /**
-   * `noteLaunch` in the name of `call`.
+   * Call after the graph was launched on `stream`: `close` then gives nothing back before the stream's work has
+   * completed. Throws PoolError for a closed graph, stream or pool, or a stream of another device, and for a graph that
+   * shares memory if `beforeLaunch(stream)` was not called.
+   */
+  noteLaunch(stream: OrderedStream): void {
+    this.note('noteLaunch', stream)
+    if (this.rule === null) return
+    if (this.announced !== stream) {
+      throw new PoolError(
+        'noteLaunch: the graph shares memory with others; call beforeLaunch(stream) before each launch',
+        'ERR_STREAM_ORDER',
+      )
+    }
+    this.announced = null
+    this.leave()
+  }
+
+  /**
+   * `noteLaunch` in the name of `call`, without the order.
    * @internal
    */
   note(call: string, stream: OrderedStream): void {
+    this.check(call, stream)
+    this.launchedOn.add(stream)
+  }
+
+  /**
+   * The launch comes next: see `LaunchRule`.
+   * @internal
+   */
+  enter(call: string, stream: OrderedStream): void {
+    if (this.rule !== null) this.rule.enter(call, this.number, stream)
+  }
+
+  /**
+   * The launch was submitted.
+   * @internal
+   */
+  leave(): void {
+    if (this.rule !== null) this.rule.leave()
+  }
+
+  private check(call: string, stream: OrderedStream): void {
     if (!this.open) throw new PoolError(`${call}: the graph is closed; capture another`)
     for (const { lost, asleep } of this.holdings) {
       if (lost) {
@@ -56,7 +115,6 @@ export class GraphMemory implements Disposable {
       throw new PoolError(`${call}: the stream belongs to another device; pass one of this`, 'ERR_OTHER_DEVICE')
     }
     stream.checkOpen(call)
-    this.launchedOn.add(stream)
   }
 
   /**

@@ -26,13 +26,16 @@ export class Graph<R = unknown> implements OpenGraph, Disposable {
 
   /**
    * Submits all captured work to `stream`, of the same device, by default the stream of the capture, and returns at
-   * once. A launch is ordinary work of that stream, and comes after earlier launches of the same graph. Throws
-   * PoolError for a closed graph, pool or stream.
+   * once. A launch is ordinary work of that stream, and comes after earlier launches of the same graph. A graph of a
+   * group comes after all earlier launches of the group. Throws PoolError for a closed graph, pool or stream, and in a
+   * group that refuses launches whose order is not known.
    */
   launch(stream = this.origin): void {
     this.memory.note('launch', stream)
+    this.memory.enter('launch', stream)
     const driver = this.clocks.context.activate()
     stream.submit('launch', handle => driver.cuGraphLaunch(this.executable, handle))
+    this.memory.leave()
   }
 
   /**

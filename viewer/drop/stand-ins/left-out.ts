@@ -86,6 +86,46 @@ export {
   refusePool as sourceOf,
 }
 
+/** Nothing of a page is captured in a graph. */
+function refuseGroup(): never {
+  throw new Error('a page captures no graphs')
+}
+
+export {
+  refuseGroup as CaptureArena,
+  refuseGroup as GraphGroup,
+  refuseGroup as GroupArena,
+  refuseGroup as groupConfig,
+  refuseGroup as groupOf,
+}
+
+/** A pool of a page has no groups of graphs, and no memory beside its pieces. */
+export class GraphGroups {
+  readonly reservedBytes = 0
+  readonly isFull = false
+  giveBack(): number {
+    return 0
+  }
+  heapIn(): void {}
+  ranges(): [] {
+    return []
+  }
+  lose(): void {}
+  check(): void {}
+}
+
+export class SideRanges {
+  segments(): [] {
+    return []
+  }
+  numberAt(): null {
+    return null
+  }
+  applyAccess(): void {}
+  close(): void {}
+  check(): void {}
+}
+
 function refuseCompiling(): never {
   throw new Error('a page compiles and launches no kernel')
 }

@@ -39,25 +39,34 @@ export class GrowableRange {
   /** the devices that may use it */
   readonly access: MappedAccess
   /** its observer's segments are the pieces */
-  readonly watch = new SegmentWatch()
+  readonly watch: SegmentWatch
   protected readonly pieces: Piece[] = []
   /** what devices with access may do */
   private right = READWRITE
   /** memory that is mapped nowhere: about to be mapped or released */
   private readonly unmapped: Memory[] = []
 
-  /** Reserves `capacityBytes` of addresses, a multiple of `granuleBytes`. */
+  /**
+   * Reserves `capacityBytes` of addresses, a multiple of `granuleBytes`. A range of a pool has the pool's `access`,
+   * which calls `applyAccess`, and the pool's `watch`.
+   */
   constructor(
     protected readonly context: Context,
     readonly granuleBytes: number,
     readonly capacityBytes: number,
+    access: MappedAccess | null = null,
+    watch = new SegmentWatch(),
   ) {
     this.base = context.activate().cuMemAddressReserve(capacityBytes, Math.max(granuleBytes, MOST_ALIGNMENT_BYTES))
-    this.access = new MappedAccess(context, (device, flags) => {
-      if (this.usableBytes === 0) return
-      const right = flags === READWRITE ? this.right : flags
-      context.activate().cuMemSetAccess(this.base, this.usableBytes, [device], right)
-    })
+    this.access = access ?? new MappedAccess(context, (device, flags) => this.applyAccess(device, flags))
+    this.watch = watch
+  }
+
+  /** Sets one device's access to all memory. */
+  applyAccess(device: number, flags: number): void {
+    if (this.usableBytes === 0) return
+    const right = flags === READWRITE ? this.right : flags
+    this.context.activate().cuMemSetAccess(this.base, this.usableBytes, [device], right)
   }
 
   /** bytes of memory that it has: mapped, or not taken back by the driver yet */

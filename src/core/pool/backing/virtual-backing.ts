@@ -42,6 +42,7 @@ import { type Part, partsIn, placeIn, type Stretch, stretchOf, unitsOf } from '.
 import { ViewAddresses } from './pieces/view-addresses.js'
 import { type View, Views } from './pieces/views.js'
 import { type PoolSegment, SegmentWatch } from './segment-watch.js'
+import { SideRanges } from './side-ranges.js'
 
 /** Addresses of the home range, as a multiple of the device's memory. */
 const RESERVATION_FACTOR = 4
@@ -74,6 +75,8 @@ export class VirtualBacking implements Backing {
   private readonly home: HomeRange
   private readonly views: Views
   private readonly freeEnds: FreeEnds
+  /** memory of the pool that lies elsewhere */
+  readonly sides: SideRanges
   /** the most that the pool could reserve on the device when the device was asked last */
   private mostOfDevice = Infinity
   /** the reserved bytes then */
@@ -105,11 +108,14 @@ export class VirtualBacking implements Backing {
     heaps.large.addRange(HOME_RANGE, 0, units, 'absent')
     this.home = new HomeRange(context, this.access, units * UNIT_BYTES, this.granuleBytes, this.watch)
     this.bases = [this.home.base, this.home.base]
+    const { access, bases, home, views, watch } = this
+    const asked = { newBytes: () => this.newBytes(Infinity), isCopied: () => this.isCopied() }
+    this.sides = new SideRanges(context, this.granuleBytes, { access, bases, home, views, watch, ...asked })
     this.askDevice()
   }
 
   get reservedBytes(): number {
-    return this.home.reservedBytes
+    return this.home.reservedBytes + this.home.besideBytes
   }
 
   get baseChanges(): number {
@@ -226,12 +232,13 @@ export class VirtualBacking implements Backing {
    */
   suspend(spares: SpareHandles | null): void {
     this.views.suspend()
+    this.sides.suspend()
     this.home.suspend(spares)
   }
 
   /** bytes that `createAgain` takes from the device */
   get suspendedBytes(): number {
-    return this.home.suspendedBytes
+    return this.home.suspendedBytes + this.sides.suspendedBytes
   }
 
   /** While suspended: forgets the pieces that no block lies on. */
@@ -240,15 +247,31 @@ export class VirtualBacking implements Backing {
   }
 
   /**
-   * After `suspend`: takes memory of `spares`, or of the device, mapped nowhere yet. Throws the driver's error; the
-   * pool has no more memory then.
+   * After `suspend`: takes memory of `spares`, or of the device, mapped nowhere yet but for `sides`. Throws the
+   * driver's error; the pool has no more memory then.
    */
   createAgain(spares: SpareHandles | null): void {
     this.home.createAgain(spares)
+    try {
+      this.sides.growAgain(spares)
+    } catch (error) {
+      this.suspendAgain(spares)
+      throw error
+    }
+  }
+
+  /** Undoes half a wake. What the driver does not take back goes with the next `suspend`. */
+  private suspendAgain(spares: SpareHandles | null): void {
+    try {
+      this.suspend(spares)
+    } catch (error) {
+      if (!isDriverError(error)) throw error
+    }
   }
 
   /** Maps the memory at its addresses, and tells after each step which addresses can be used. */
   *mapAgain(): Generator<{ readonly ptr: number; readonly bytes: number }> {
+    yield* this.sides.mapped()
     yield* this.home.mapAgain()
     yield* this.views.mapAgain()
   }
@@ -267,22 +290,26 @@ export class VirtualBacking implements Backing {
   segments(): PoolSegment[] {
     const homes = this.home.pieces.map(piece => ({ ptr: this.home.addressOf(piece), bytes: piece.bytes }))
     const views = [...this.views].filter(view => view.isReady).map(({ base, bytes }) => ({ ptr: base, bytes }))
-    return [...homes, ...views]
+    return [...homes, ...views, ...this.sides.segments()]
   }
 
   rangesAt(ptr: number): readonly number[] {
     if (this.home.contains(ptr)) return [SMALL_RANGE, HOME_RANGE]
+    const number = this.sides.numberAt(ptr)
+    if (number !== null) return [number]
     const view = this.views.at(ptr)
     return view === null ? [] : [FIRST_VIEW_RANGE + view.number]
   }
 
   close(): void {
     this.views.close()
+    this.sides.close()
     this.home.close()
   }
 
   check(): void {
     checkPieces(this.home, this.views, this.heap, this.uses.views)
+    this.sides.check()
   }
 
   /** A plan for a new view, which needs no other view to be unmapped any more; null for none. */
@@ -464,6 +491,7 @@ export class VirtualBacking implements Backing {
     }
     this.home.applyAccess(device, flags)
     this.views.applyAccess(device, flags)
+    this.sides.applyAccess(device, flags)
   }
 
   private runFor(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): FreeRun | null {

@@ -6,10 +6,11 @@
 import { assert } from '../../base/assert.js'
 import type { ByteSize } from '../../base/byte-size.js'
 import { PoolError } from '../../base/errors.js'
+import { checkOptionNames } from '../../base/option-names.js'
 import { isFullStack } from '../../base/stack.js'
 import { type Context, unreachable } from '../../driver/context.js'
 import { RecordTable, State } from '../../heap/records.js'
-import { UNIT_BYTES } from '../../heap/size-classes.js'
+import { MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
 import { Capture } from '../../order/capture.js'
 import type { Clocks } from '../../order/clocks.js'
 import type { GraphMemory } from '../../order/graph-memory.js'
@@ -34,6 +35,13 @@ import { type OffPath, releaseOffPath, takeOffPath } from '../slow-calls.js'
 import { AddressIndex } from './address-index.js'
 import { checkAlignment } from './alignment.js'
 import { type Block, type BlockOwner, markBefore, slackOf, Tag } from './block.js'
+import {
+  type CaptureOptions,
+  GraphGroup,
+  type GraphGroupOptions,
+  groupConfig,
+  groupOf,
+} from './captures/graph-group.js'
 import { CentralHeap } from './central/central-heap.js'
 import { seenBy } from './central/parts.js'
 import type { PoolConfig } from './options.js'
@@ -315,19 +323,36 @@ export class CachingPool extends ReservingPool implements BlockOwner {
   }
 
   /**
-   * Announces that another library is about to capture `stream`, which must be open. From now on the device's caching
-   * pools give the stream memory that stays at its place. Throws PoolError for a stream that is captured already.
+   * Makes a group of graphs that share memory. Throws TypeError or RangeError for bad options, PoolError for a pool
+   * that serves no captures, and CudaError.
    */
-  beginCapture(stream: Stream): void {
-    this.checkCapturable('beginCapture', stream)
-    stream.checkOpen('beginCapture')
-    Capture.announce(stream)
+  createGraphGroup(options: GraphGroupOptions = {}): GraphGroup {
+    this.checkAwake('createGraphGroup')
+    const config = groupConfig(options, this.context, Math.min(this.deviceBytes, MAX_UNITS * UNIT_BYTES))
+    if (!this.servesCaptures) {
+      throw new PoolError('createGraphGroup: the pool serves no captures; use a caching pool without debug')
+    }
+    const memory = this.change('createGraphGroup', () => this.central.arenas.groups.create(config))
+    return new GraphGroup(this, memory, bytes => this.outOfMemory(bytes))
   }
 
   /**
-   * Announces that the capture after `beginCapture` has ended. Call `noteLaunch` of the result at each launch of the
-   * graph, and `close` when the graph is destroyed: then the memory goes back. Throws PoolError while the stream is
-   * still captured.
+   * Announces that another library is about to capture `stream`, which must be open. From now on the device's caching
+   * pools give the stream memory that stays at its place; this pool the memory of `group`, if there is one. Throws
+   * PoolError for a stream that is captured already, and while another capture of the group is under way.
+   */
+  beginCapture(stream: Stream, options: CaptureOptions = {}): void {
+    this.checkCapturable('beginCapture', stream)
+    checkOptionNames('beginCapture', options, ['group'])
+    stream.checkOpen('beginCapture')
+    if (options.group === undefined) Capture.announce(stream)
+    else groupOf(options.group, this).announce(stream)
+  }
+
+  /**
+   * Announces that the capture after `beginCapture` has ended. Call `beforeLaunch` and `noteLaunch` of the result at
+   * each launch of the graph, and `close` when the graph is destroyed: then the memory goes back. Throws PoolError
+   * while the stream is still captured.
    */
   endCapture(stream: Stream): GraphMemory {
     this.checkCapturable('endCapture', stream)

@@ -19,6 +19,8 @@ export interface HeapShortage {
   /** the longest run of free blocks */
   readonly largestFreeBytes: number
   readonly backing: Pick<Backing, 'kind' | 'granuleBytes'>
+  /** the bytes of graph groups, and whether `maxBytes` of one has refused the request */
+  readonly groups?: { readonly bytes: number; readonly isFull: boolean }
 }
 
 /** The state of a caching pool when a request of `bytes` failed. */
@@ -61,6 +63,7 @@ function errorOf(fact: string, shortage: Shortage, judged: Shortage): OutOfMemor
   const facts = [
     `${formatBytes(stats.liveBytes)} live in ${formatBytes(stats.reservedBytes)} reserved`,
     ...(stats.cachedBytes > 0 ? [`${formatBytes(stats.cachedBytes)} cached`] : []),
+    ...(shortage.groups?.bytes ? [`${formatBytes(shortage.groups.bytes)} in graph groups`] : []),
     ...pending.map(stream => `${formatBytes(stream.pendingBytes)} pending on ${streamName(stream.stream)}`),
     limitText(stats),
     `${formatBytes(deviceFreeBytes)} free on the device`,
@@ -93,6 +96,8 @@ function remedyFor(shortage: Shortage, heldElsewhereBytes: number): [Remedy, str
     raise,
   } = shortage
   const { leaveFreeBytes, crossStreamReuse } = config
+  if (shortage.groups?.isFull === true)
+    return ['raiseLimit', 'raise maxBytes of the graph group, or free that much in it']
   const wholeSteps = (most: number) => Math.floor(most / backing.granuleBytes) * backing.granuleBytes
   const raised = (more: number, limit: number, note = '') =>
     `${raise ?? 'raise maxPoolBytes'} by at least ${formatBytesUp(more)}${note}${raise === null ? raiseTo(limit) : ''}`

@@ -84,6 +84,10 @@ class Walk {
         ranges.push({ base, blocks: this.chain(first, base, false) })
       }
     }
+    for (const [range, first] of this.pool.central.arenas.groups.ranges()) {
+      const base = backing.bases[range]
+      ranges.push({ base, blocks: this.chain(first, base, true) })
+    }
     for (const block of this.inViews) {
       const base = backing.bases[this.pool.records.rangeOf(block)]
       ranges.push({ base, blocks: this.within(block, base, false) })

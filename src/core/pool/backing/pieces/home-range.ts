@@ -23,7 +23,9 @@ export class HomeRange {
   readonly pieces: Piece[] = []
   /** the bytes of all handles */
   reservedBytes = 0
-  /** the highest value of `reservedBytes` */
+  /** the pool's bytes elsewhere */
+  besideBytes = 0
+  /** the highest sum of `reservedBytes` and `besideBytes` */
   peakReservedBytes = 0
   /** pieces that are being created, or that the driver has refused to take back so far */
   private readonly unused: Piece[] = []
@@ -109,7 +111,12 @@ export class HomeRange {
 
   private noteCreated({ bytes }: Piece): void {
     this.reservedBytes += bytes
-    if (this.reservedBytes > this.peakReservedBytes) this.peakReservedBytes = this.reservedBytes
+    this.notePeak()
+  }
+
+  /** Notes that the pool may have more memory than ever. */
+  notePeak(): void {
+    this.peakReservedBytes = Math.max(this.peakReservedBytes, this.reservedBytes + this.besideBytes)
   }
 
   private releaseMemory(piece: Piece, spares: SpareHandles | null = null): void {

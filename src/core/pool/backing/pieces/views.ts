@@ -90,6 +90,18 @@ export class Views {
     return best
   }
 
+  /** A number that no view has, for memory beside the views. */
+  takeNumber(): number {
+    const number = this.numbers.pop() ?? this.firstUnused++
+    this.uses.fit(number)
+    return number
+  }
+
+  /** Takes the number of memory back that is gone. */
+  giveBackNumber(number: number): void {
+    this.numbers.push(number)
+  }
+
   /** Whether another view may be mapped without unmapping one. */
   hasRoom(pieces: number, mappings: number): boolean {
     const hasNumber = this.numbers.length > 0 || this.firstUnused < this.uses.most
@@ -105,8 +117,7 @@ export class Views {
   map(pieces: readonly Piece[]): View {
     const units = pieces.reduce((sum, piece) => sum + piece.units, 0)
     const driver = this.context.activate()
-    const number = this.numbers.pop() ?? this.firstUnused++
-    this.uses.fit(number)
+    const number = this.takeNumber()
     const view = new View(number, units, pieces)
     this.views.push(view)
     for (const piece of pieces) this.byPiece.set(piece, [...this.of(piece), view])

@@ -1,34 +1,21 @@
-// The memory of one capture in one caching pool. The pool gives it whole blocks that depend on no work, and each of
-// them gets a heap of its own inside. A graph's addresses are fixed, so no memory goes back before the graph is
-// closed, and blocks that are freed after the capture are not handed out again.
+// The memory of one capture in one caching pool, in parts of its own (parts.ts). A graph's addresses are fixed, so no
+// memory goes back before the graph is closed, and blocks that are freed after the capture are not handed out again.
+// Captures of a group have the group's memory instead (group-arena.ts).
 //
 // During the capture a freed block is used again if the captured work that used it comes before. The rules are those
 // of the pool, over the clocks of the capture.
 
-import { findAdmitted, startIn } from '../../../heap/cross-key.js'
 import type { Admission } from '../../../heap/free-run.js'
 import { keyOfSlot } from '../../../heap/key.js'
 import { type RecordTable, State } from '../../../heap/records.js'
-import { SegregatedFit } from '../../../heap/segregated-fit.js'
+import type { SegregatedFit } from '../../../heap/segregated-fit.js'
 import type { Capture } from '../../../order/capture.js'
 import type { Holding } from '../../../order/holding.js'
 import type { Stream } from '../../../order/stream.js'
 import type { BlockCache } from '../block-cache.js'
 import type { Use } from '../central/deferred.js'
 import { FULL_CLASS } from '../stream-caches.js'
-
-/** A capture that needs memory takes as much as it already has, within these bounds: 2 and 32 MiB. */
-const LEAST_UNITS = 2 ** 13
-const MOST_UNITS = 2 ** 17
-
-interface Part {
-  /** the pool's block */
-  readonly record: number
-  readonly heap: SegregatedFit
-  /** freed blocks of the heap that are not used again while the graph lives, and their units */
-  readonly spent: number[]
-  spentUnits: number
-}
+import { type IdleBlocks, Parts } from './parts.js'
 
 /** A block that was freed while captured work uses it, and the other uses that it waits for. */
 interface Kept {
@@ -37,9 +24,7 @@ interface Kept {
 }
 
 /** The calls that an arena makes on its pool's central heap. */
-export interface ArenaSource {
-  /** takes a block that depends on no work; 0 if the pool cannot provide one */
-  takeIdle(units: number): number
+export interface ArenaSource extends IdleBlocks {
   /** takes such a block back, or a kept one, to be used again after all of `uses` */
   takeBack(record: number, uses: readonly Use[]): void
   /** work that is in `stream` now uses a live block */
@@ -52,37 +37,29 @@ export class CaptureArena implements Holding {
   lost = false
   /** live blocks of the pool, or of another graph, that captured work uses; once freed they are kept */
   readonly borrowed = new Set<number>()
-  private readonly parts: Part[] = []
-  /** by record of a live block */
-  private readonly partOf = new Map<number, Part>()
+  /** the live blocks of this arena */
+  protected readonly owned = new Set<number>()
+  private readonly parts: Parts
   private readonly kept: Kept[] = []
   private readonly later: Use[] = []
-  private units = 0
   /** the uses that must complete before the memory goes back; null while the graph may be launched */
-  private uses: readonly Use[] | null = null
+  protected uses: readonly Use[] | null = null
 
   constructor(
     readonly capture: Capture,
-    private readonly records: RecordTable,
+    protected readonly records: RecordTable,
     private readonly caches: BlockCache,
     private readonly source: ArenaSource,
   ) {
+    this.parts = new Parts(records, source)
     capture.holdings.add(this)
   }
 
   /** A block for a captured stream, as `CentralHeap.allocate` returns it; 0 if the pool has no memory for it. */
   allocate(units: number, alignUnits: number, slot: number): number {
-    const admission = this.admissionFor(slot)
-    let record = 0
-    for (const part of this.parts) {
-      record = this.take(part, units, alignUnits, slot, admission)
-      if (record !== 0) break
-    }
-    if (record === 0) {
-      const part = this.addPart(units + alignUnits - 1)
-      if (part === null) return 0
-      record = this.take(part, units, alignUnits, slot, admission)
-    }
+    const record = this.take(units, alignUnits, slot, this.admissionFor(slot))
+    if (record === 0) return 0
+    this.owned.add(record)
     this.records.setKey(record, keyOfSlot(slot))
     this.records.setSizeClass(record, FULL_CLASS)
     this.caches.includeSlot(slot)
@@ -96,23 +73,20 @@ export class CaptureArena implements Holding {
 
   /** Whether a live block is of this arena. */
   owns(record: number): boolean {
-    return this.partOf.has(record)
+    return this.owned.has(record)
   }
 
   /** Frees a block of this arena on a stream of its capture. A block with `uses` elsewhere is not used again. */
   freeCaptured(record: number, slot: number, uses: readonly Use[]): void {
     if (uses.length > 0) this.free(record, uses)
-    else this.partWith(record).heap.free(record, keyOfSlot(slot), this.capture.marked[slot] + 1)
+    else this.freeAfter(record, keyOfSlot(slot), this.capture.marked[slot] + 1)
   }
 
   /** Frees a block of this arena outside of its capture. */
   free(record: number, uses: readonly Use[]): void {
+    this.owned.delete(record)
     this.later.push(...uses)
-    const part = this.partWith(record)
-    this.records.setState(record, State.captured)
-    this.records.setKey(record, 0)
-    part.spent.push(record)
-    part.spentUnits += this.records.unitsOf(record)
+    this.parts.spend(record)
     if (this.uses !== null) this.giveBackIdle([...this.uses, ...this.later])
   }
 
@@ -137,16 +111,16 @@ export class CaptureArena implements Holding {
 
   /** Whether all memory was given back. */
   get empty(): boolean {
-    return this.uses !== null && this.parts.length === 0
+    return this.uses !== null && this.parts.empty
   }
 
   /** The heap inside a block of the pool; undefined for one that is kept whole. */
   heapIn(record: number): SegregatedFit | undefined {
-    return this.parts.find(part => part.record === record)?.heap
+    return this.parts.heapIn(record)
   }
 
   check(): void {
-    for (const { heap } of this.parts) heap.check()
+    this.parts.check()
   }
 
   /** By key: the latest stamp that comes before everything that a captured stream does from now on. */
@@ -160,51 +134,18 @@ export class CaptureArena implements Holding {
     return admission
   }
 
-  private take(part: Part, units: number, alignUnits: number, slot: number, admission: Admission): number {
-    const { heap } = part
-    let record = heap.allocate(units, alignUnits, keyOfSlot(slot))
-    if (record === 0) {
-      const block = findAdmitted(heap, units, alignUnits, admission)
-      if (block === 0) return 0
-      record = heap.carve(block, startIn(heap, block, alignUnits), units)
-    }
-    if (this.records.isSpent(record)) record = heap.rehouse(record)
-    this.partOf.set(record, part)
-    return record
+  /** A taken block, outside all bins; 0 without memory. */
+  protected take(units: number, alignUnits: number, slot: number, admission: Admission): number {
+    return this.parts.take(units, alignUnits, keyOfSlot(slot), 0, admission)
   }
 
-  private addPart(units: number): Part | null {
-    const wanted = Math.max(units, LEAST_UNITS, Math.min(MOST_UNITS, this.units))
-    let record = this.source.takeIdle(wanted)
-    if (record === 0 && wanted > units) record = this.source.takeIdle(units)
-    if (record === 0) return null
-    const { records } = this
-    const size = records.unitsOf(record)
-    records.setState(record, State.captured)
-    const heap = new SegregatedFit(records)
-    heap.addRange(records.rangeOf(record), records.offsetOf(record), size, 'free')
-    this.units += size
-    const part = { record, heap, spent: [], spentUnits: 0 }
-    this.parts.push(part)
-    return part
-  }
-
-  /** The part of a live block that is about to be freed. */
-  private partWith(record: number): Part {
-    const part = this.partOf.get(record)!
-    this.partOf.delete(record)
-    return part
+  /** Frees a block that the capture may use again after `stamp` of `key`. */
+  protected freeAfter(record: number, key: number, stamp: number): void {
+    this.owned.delete(record)
+    this.parts.free(record, key, stamp)
   }
 
   private giveBackIdle(uses: readonly Use[]): void {
-    const isIdle = ({ heap, spentUnits }: Part) => heap.freeUnits + spentUnits === heap.totalUnits
-    for (const part of this.parts.filter(isIdle)) {
-      const { heap, record } = part
-      for (const spent of part.spent) heap.free(spent, 0, 0)
-      for (let key = 1; key < heap.keyLimit; key++) heap.settle(key, Infinity)
-      heap.removeRange([...heap.firstRecords][0][1])
-      this.parts.splice(this.parts.indexOf(part), 1)
-      this.source.takeBack(record, uses)
-    }
+    for (const record of this.parts.takeEmpty()) this.source.takeBack(record, uses)
   }
 }

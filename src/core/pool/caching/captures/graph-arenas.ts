@@ -12,14 +12,8 @@ import type { BlockCache } from '../block-cache.js'
 import type { Deferred, Use } from '../central/deferred.js'
 import { FULL_CLASS } from '../stream-caches.js'
 import { type ArenaSource, CaptureArena } from './capture-arena.js'
-
-/** The calls that are made on the central heap. */
-interface IdleMemory {
-  /** takes a large block that depends on no work; 0 if the pool cannot provide one */
-  takeIdle(units: number): number
-  /** takes a block back, to be used again after all of `uses` */
-  giveBackAfter(record: number, uses: readonly Use[]): void
-}
+import { GraphGroups, type GroupHost } from './graph-groups.js'
+import { GroupArena } from './group-arena.js'
 
 export class GraphArenas implements ArenaSource, CaptureObserver {
   /** set while the pool sleeps: graphs that use its memory cannot be launched */
@@ -33,6 +27,8 @@ export class GraphArenas implements ArenaSource, CaptureObserver {
   )
   private isLost = false
   private readonly arenas = new Set<CaptureArena>()
+  /** groups of graphs that share memory */
+  readonly groups: GraphGroups
   /** the clocks of all devices whose streams use blocks */
   private readonly clocksOfUsers = new Set<Clocks>()
 
@@ -41,8 +37,10 @@ export class GraphArenas implements ArenaSource, CaptureObserver {
     private readonly caches: BlockCache,
     private readonly clocks: Clocks,
     private readonly deferred: Deferred,
-    private readonly memory: IdleMemory,
-  ) {}
+    private readonly memory: GroupHost,
+  ) {
+    this.groups = new GraphGroups(records, clocks, memory, this)
+  }
 
   /** A block for a captured stream, as `CentralHeap.allocate` returns it, at an address that stays. */
   allocate(units: number, alignUnits: number, stream: Stream): number {
@@ -122,25 +120,36 @@ export class GraphArenas implements ArenaSource, CaptureObserver {
 
   /** The heap inside a captured block; undefined for one that is kept whole. */
   heapIn(record: number): SegregatedFit | undefined {
-    return this.find(arena => arena.heapIn(record) !== undefined)?.heapIn(record)
+    return this.find(arena => arena.heapIn(record) !== undefined)?.heapIn(record) ?? this.groups.heapIn(record)
   }
 
   /** The memory goes away. Graphs that use it must not be launched any more. */
   lose(): void {
     this.isLost = true
     for (const arena of this.arenas) arena.lost = true
+    this.groups.lose()
     for (const clocks of [this.clocks, ...this.clocksOfUsers]) clocks.captureObservers.delete(this)
   }
 
   check(): void {
     for (const arena of this.arenas) arena.check()
+    this.groups.check()
+  }
+
+  /** The arena of a capture in a group, which begins. */
+  arenaFor(capture: Capture): GroupArena {
+    return this.arenaOf(capture) as GroupArena
   }
 
   private arenaOf(capture: Capture): CaptureArena {
     const known = this.find(arena => arena.capture === capture)
     if (known !== undefined) return known
     this.forgetEmpty()
-    const arena = new CaptureArena(capture, this.records, this.caches, this)
+    const group = this.groups.of(capture)
+    const arena =
+      group === undefined
+        ? new CaptureArena(capture, this.records, this.caches, this)
+        : new GroupArena(capture, this.records, this.caches, this, group)
     this.arenas.add(arena)
     return arena
   }

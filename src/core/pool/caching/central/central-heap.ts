@@ -75,9 +75,15 @@ export class CentralHeap extends OfPool {
   private *searchSlowly(miss: Miss): Waiting<number> {
     const { reservedBytes } = this.backing
     this.changes++
-    const found = yield* follow(this.steps, this.plan, miss)
+    const found = yield* this.find(this.plan, miss)
     if (this.backing.reservedBytes !== reservedBytes) this.noteSize(miss.units)
     return found
+  }
+
+  /** The block of a plan, at last in the memory of groups that no graph needs. */
+  private *find(plan: Plan, miss: Miss): Waiting<number> {
+    const found = yield* follow(this.steps, plan, miss)
+    return found === 0 && this.arenas.groups.giveBack() > 0 ? yield* follow(this.steps, plan, miss) : found
   }
 
   /**
@@ -159,7 +165,7 @@ export class CentralHeap extends OfPool {
   takeIdle(leastUnits: number): number {
     const units = Math.max(leastUnits, SMALL_UNITS) // a smaller block would go back to the other heap
     const miss = { heap: this.large, units, alignUnits: 1, slot: ANY_STREAM }
-    return finish(follow(this.steps, CAPTURE_PLAN, miss))
+    return finish(this.find(CAPTURE_PLAN, miss))
   }
 
   /**
@@ -275,8 +281,15 @@ export class CentralHeap extends OfPool {
     }
   }
 
+  /** Gives all idle memory back. */
+  makeRoom(): void {
+    this.gather()
+    this.backing.trim(0)
+  }
+
   /** Gives idle memory back until at most `bytes` are reserved. */
   trimTo(bytes: number): void {
+    if (this.backing.reservedBytes > bytes) this.arenas.groups.giveBack()
     this.gather()
     this.backing.trim(bytes)
     this.steps.aheadBytes = Math.min(this.steps.aheadBytes, bytes)
@@ -318,6 +331,7 @@ export class CentralHeap extends OfPool {
       streams: this.byStream(),
       largestFreeBytes: this.longestFreeBytes(),
       backing: { kind, granuleBytes },
+      groups: { bytes: this.arenas.groups.reservedBytes, isFull: this.arenas.groups.isFull },
     }
   }
 

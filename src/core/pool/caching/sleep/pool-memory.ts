@@ -85,7 +85,8 @@ class PoolMemory implements SleepingMemory {
   }
 
   workOfPeers(): readonly Work[] {
-    return this.pool.central.deferred.workOfPeers()
+    const { arenas, deferred } = this.pool.central
+    return [...deferred.workOfPeers(), ...arenas.groups.workOfPeers()]
   }
 
   finishPeers(): void {
@@ -98,7 +99,7 @@ class PoolMemory implements SleepingMemory {
       pool.central.gather()
       if (backing.reservedBytes === 0 && pool.spares === null) backing.forgetIdle()
     })
-    return this.takenBlocks().map(record => ({
+    return [...this.takenBlocks(), ...pool.central.arenas.groups.takenInRanges()].map(record => ({
       ptr: pool.addressOfRecord(record),
       bytes: pool.records.unitsOf(record) * UNIT_BYTES,
       range: pool.records.rangeOf(record),
@@ -110,6 +111,7 @@ class PoolMemory implements SleepingMemory {
     this.pool.change('sleep', () => {
       if (this.pool.spares === null) this.pool.central.trimTo(0)
       this.backing.suspend(this.pool.spares)
+      this.pool.central.arenas.groups.noteSleep()
     })
   }
 

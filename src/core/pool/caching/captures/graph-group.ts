@@ -1,0 +1,255 @@
+import { WrongTypeError } from '../../../base/argument-errors.js'
+import { type ByteSize, bytesOf } from '../../../base/byte-size.js'
+import { describe } from '../../../base/bytes.js'
+import { disposeOf } from '../../../base/disposal.js'
+import { type OutOfMemoryError, PoolError } from '../../../base/errors.js'
+import { checkFlag, checkOptionNames } from '../../../base/option-names.js'
+import { showAsText } from '../../../base/readable.js'
+import { Capture, type CaptureMode, captureWork } from '../../../order/capture.js'
+import type { Clocks } from '../../../order/clocks.js'
+import type { Graph } from '../../../order/graph.js'
+import { checkStreamOf, type Stream } from '../../../order/stream.js'
+import type { BufferOwner } from '../../allocation.js'
+import type { DeviceBuffer } from '../../buffer.js'
+import { choice } from '../options.js'
+import type { GroupConfig } from './graph-groups.js'
+import { GraphOutput, OutputAllocation, type OutputLifetime, type OutputPool } from './graph-output.js'
+import type { GroupMemory } from './group-memory.js'
+
+/** Options of `pool.createGraphGroup`. */
+export interface GraphGroupOptions {
+  /**
+   * a launch that may run beside an earlier launch waits for it on the device ('wait', the default), or throws
+   * PoolError ('refuse')
+   */
+  readonly whenUnordered?: 'wait' | 'refuse'
+  /** the most that the group may reserve (the pool's limit) */
+  readonly maxBytes?: ByteSize
+  /**
+   * fills the scratch before each launch, which shows graphs that rely on contents of an earlier launch (false). It
+   * takes as long as a fill of that memory
+   */
+  readonly poison?: boolean
+}
+
+/** Options of `pool.beginCapture`. */
+export interface CaptureOptions {
+  /** the group of the pool whose memory the capture takes; without it the graph has memory of its own */
+  readonly group?: GraphGroup
+}
+
+/** Counters of a graph group. */
+export interface GraphGroupStats {
+  /** device memory that all graphs use in turn, in bytes */
+  readonly scratchBytes: number
+  /** device memory for outputs of their own, in bytes */
+  readonly ownBytes: number
+  /** bytes of buffers between the scratch that are still held: a capture allocated them, and not as outputs */
+  readonly pinnedBytes: number
+  /** graphs that can be launched */
+  readonly graphs: number
+  /** launches so far */
+  readonly launches: number
+  /** how often a launch, or a use of an output, made its stream wait */
+  readonly waits: number
+}
+
+/** The part of a caching pool that its groups use. */
+export interface GroupPool extends OutputPool {
+  readonly clocks: Clocks
+  allocate(bytes: number, stream: Stream): DeviceBuffer
+}
+
+/** The options with their defaults, and sizes in bytes. Throws TypeError or RangeError for bad options. */
+export function groupConfig(options: GraphGroupOptions, context: Clocks['context'], most: number): GroupConfig {
+  checkOptionNames('createGraphGroup', options, ['whenUnordered', 'maxBytes', 'poison'])
+  const { whenUnordered = 'wait', maxBytes, poison = false } = options
+  checkFlag('createGraphGroup: poison', poison)
+  const refuses = choice(whenUnordered, 'createGraphGroup: whenUnordered', ['wait', 'refuse']) === 'refuse'
+  const bytes = maxBytes === undefined ? most : bytesOf(maxBytes, 'createGraphGroup: maxBytes', context)
+  return { refuses, maxBytes: Math.min(bytes, most), isLimited: bytes < most, poison }
+}
+
+/**
+ * Graphs that use the same memory in turn. Captures of a group share scratch: the next capture gets all that one has
+ * freed. Launches of the group never overlap: a launch that may run beside an earlier one waits for it on the device.
+ * Made by `pool.createGraphGroup()`.
+ */
+export class GraphGroup implements BufferOwner, Disposable {
+  /** Made by `pool.createGraphGroup(options)`. */
+  constructor(
+    private readonly pool: GroupPool,
+    private readonly memory: GroupMemory,
+    /** the error for scratch that there is no room for */
+    private readonly noRoom: (bytes: number) => OutOfMemoryError,
+  ) {}
+
+  /** True after `close`. */
+  get closed(): boolean {
+    return this.memory.closed || this.memory.lost
+  }
+
+  /**
+   * Captures the work that `work` submits to `stream` as a graph of the group, as `device.capture` does. Memory that
+   * the capture allocates and frees is scratch: its contents are undefined at the start of each launch. Allocate
+   * results by `allocateOutput`. Another buffer that is still held at the end is valid as an output of its own, and
+   * pinned between the scratch. Throws PoolError for such a buffer where earlier graphs of the group write, and while
+   * another capture of the group is under way.
+   */
+  capture<R>(stream: Stream, work: () => R, mode?: CaptureMode): Graph<R> {
+    return captureWork(stream, work, () => this.begin('capture', stream, mode))
+  }
+
+  /** Begins a capture that ends by `stream.endCapture()`; see `capture`. */
+  beginCapture(stream: Stream, mode?: CaptureMode): void {
+    this.begin('beginCapture', stream, mode)
+  }
+
+  /**
+   * A buffer for results of the capture that is under way. A 'shared' one is valid from a launch of its graph until
+   * another graph of the group is launched, and costs no memory of its own. An 'own' one is valid until its own graph
+   * is launched again. The next launch waits for uses by calls of this library; announce others by `recordUse`. Throws
+   * PoolError unless `stream` is captured by this group, and OutOfMemoryError.
+   */
+  allocateOutput(bytes: number, stream: Stream, lifetime: OutputLifetime = 'shared'): GraphOutput {
+    const { memory, pool } = this
+    this.checkOpen('allocateOutput')
+    checkStreamOf('allocateOutput', stream, pool.clocks)
+    choice(lifetime, 'allocateOutput: lifetime', ['shared', 'own'])
+    const { capture } = memory
+    if (capture === null || stream.capture !== capture) {
+      throw new PoolError(
+        'allocateOutput: the stream is not captured by this group; call it in the work of group.capture(stream, work)',
+      )
+    }
+    memory.takesOutput = lifetime === 'own'
+    let block: DeviceBuffer
+    try {
+      block = pool.allocate(bytes, stream)
+    } finally {
+      memory.takesOutput = false
+    }
+    return new GraphOutput(new OutputAllocation(pool, this, memory, capture, block, lifetime), 0)
+  }
+
+  /**
+   * Takes scratch from the device until there are `bytes`, so that captures need not. Throws OutOfMemoryError if a
+   * limit or the device do not allow it. Without virtual memory the new scratch is one part.
+   */
+  reserve(bytes: ByteSize): void {
+    this.checkOpen('reserve')
+    const least = bytesOf(bytes, 'reserve: bytes', this.pool.context)
+    this.checkAwake('reserve')
+    if (!this.memory.reserve(least)) throw this.noRoom(least)
+  }
+
+  /** Gives unused memory back to the device; returns the bytes. 0 while graphs are open, or work is under way. */
+  trim(): number {
+    this.checkOpen('trim')
+    return this.memory.giveBack()
+  }
+
+  /** The group's memory and launches. */
+  stats(): GraphGroupStats {
+    const { scratchBytes, ownBytes, pinnedBytes, graphs, order } = this.memory
+    return { scratchBytes, ownBytes, pinnedBytes, graphs, launches: order.launches, waits: order.waits }
+  }
+
+  /**
+   * Ends the group. Its memory goes back once its last launch has completed, and held buffers are freed; the pool's
+   * next call that gives memory back sees to the rest. Throws PoolError while graphs are open, or a capture is under
+   * way. A second close does nothing, nor does a close after the pool's.
+   */
+  close(): void {
+    const { memory } = this
+    if (this.closed) return
+    if (memory.capture !== null) throw new PoolError('close: a capture of the group is under way; end it first')
+    if (memory.graphs > 0) {
+      throw new PoolError(
+        `close: ${countOf(memory.graphs)} of the group can be launched; close these first`,
+        'ERR_POOL_IN_USE',
+      )
+    }
+    memory.closed = true
+    memory.giveBack()
+  }
+
+  /** `close()` at the end of a `using` block. Where that throws, this warns. */
+  [Symbol.dispose](): void {
+    disposeOf(this, () => this.close())
+  }
+
+  /**
+   * Takes an output back, as `output.free(stream)` does.
+   * @internal
+   */
+  release(buffer: DeviceBuffer, stream?: Stream): void {
+    ;(buffer as GraphOutput).allocation.end(stream)
+  }
+
+  /** One line for people, such as `GraphGroup { 3 graphs, open }`; console.log shows it. */
+  toString(): string {
+    return `GraphGroup { ${countOf(this.memory.graphs)}, ${this.closed ? 'closed' : 'open'} }`
+  }
+
+  /** The plain values that JSON.stringify writes. */
+  toJSON(): object {
+    return { device: this.pool.context.ordinal, closed: this.closed, ...this.stats() }
+  }
+
+  /** @internal */
+  isOf(pool: object): boolean {
+    return this.pool === pool
+  }
+
+  private begin(call: string, stream: Stream, mode: CaptureMode = 'global'): void {
+    this.check(call, stream)
+    Capture.begin(stream, mode, this.memory)
+  }
+
+  /**
+   * For a capture of another library; see `pool.beginCapture`.
+   * @internal
+   */
+  announce(stream: Stream): void {
+    this.check('beginCapture', stream)
+    Capture.announce(stream, this.memory)
+  }
+
+  private check(call: string, stream: Stream): void {
+    this.checkOpen(call)
+    checkStreamOf(call, stream, this.pool.clocks)
+    stream.checkOpen(call)
+    stream.checkCapturable(call)
+    this.checkAwake(call)
+    if (this.memory.capture === null) return
+    throw new PoolError(
+      `${call}: another capture of the group is under way, whose memory this one would get; end that one first`,
+      'ERR_STREAM_CAPTURED',
+    )
+  }
+
+  private checkAwake(call: string): void {
+    if (this.pool.isGuarded) this.pool.checkUse(call)
+  }
+
+  private checkOpen(call: string): void {
+    this.pool.checkOpen(call)
+    if (this.closed) throw new PoolError(`${call}: the graph group is closed; create another`, 'ERR_POOL_CLOSED')
+  }
+}
+
+showAsText(GraphGroup)
+
+function countOf(graphs: number): string {
+  return graphs === 1 ? '1 graph' : `${graphs} graphs`
+}
+
+/** Throws TypeError for anything but a group, and PoolError for one of another pool. */
+export function groupOf(group: GraphGroup, pool: object): GraphGroup {
+  if (!(group instanceof GraphGroup)) {
+    throw new WrongTypeError(`beginCapture: group must be a GraphGroup, not ${describe(group)}`)
+  }
+  if (group.isOf(pool)) return group
+  throw new PoolError('beginCapture: the group is of another pool; call beginCapture of that one')
+}

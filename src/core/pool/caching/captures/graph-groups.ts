@@ -1,0 +1,176 @@
+// The graph groups of a pool: makes them, and gives their memory back when the pool needs it or ends.
+
+import type { RecordTable } from '../../../heap/records.js'
+import type { SegregatedFit } from '../../../heap/segregated-fit.js'
+import { UNIT_BYTES } from '../../../heap/size-classes.js'
+import type { Capture } from '../../../order/capture.js'
+import type { Clocks } from '../../../order/clocks.js'
+import type { OrderedStream } from '../../../order/ordered-stream.js'
+import type { Backing } from '../../backing/backing.js'
+import { RangeHeap } from '../../backing/range-heap.js'
+import { VirtualBacking } from '../../backing/virtual-backing.js'
+import type { Use } from '../central/deferred.js'
+import { type Arena, type GroupHeap, GroupMemory } from './group-memory.js'
+import { GroupOrder } from './group-order.js'
+import { Parts } from './parts.js'
+
+/** Fills poisoned scratch: NaN for every float type. */
+const POISON = 0xff
+
+/** The part of the pool's central heap that groups use. */
+export interface GroupHost {
+  readonly backing: Backing
+  /** Gives idle memory back to the device. */
+  makeRoom(): void
+  takeIdle(units: number): number
+  giveBackAfter(record: number, uses: readonly Use[]): void
+}
+
+export interface GroupConfig {
+  /** whether a launch is refused that would have to wait */
+  readonly refuses: boolean
+  /** the most bytes of the group, and whether the program has set it */
+  readonly maxBytes: number
+  readonly isLimited: boolean
+  readonly poison: boolean
+}
+
+export class GraphGroups {
+  private readonly groups = new Set<GroupMemory>()
+
+  constructor(
+    private readonly records: RecordTable,
+    private readonly clocks: Clocks,
+    private readonly host: GroupHost,
+    /** the pool's arenas */
+    private readonly arenas: { readonly asleep: boolean; arenaFor(capture: Capture): Arena },
+  ) {}
+
+  /** Throws the driver's error if it does not reserve the addresses of the group. */
+  create({ refuses, maxBytes, isLimited, poison }: GroupConfig): GroupMemory {
+    const order = new GroupOrder(this.clocks, refuses, poison ? stream => this.fill(memory, stream) : null)
+    const { arenas, host } = this
+    const source = {
+      newHeap: (mostBytes: number) => this.newHeap(mostBytes),
+      makeRoom: () => host.makeRoom(),
+      arenaFor: (capture: Capture) => arenas.arenaFor(capture),
+      isAsleep: () => arenas.asleep,
+    }
+    const memory = new GroupMemory(order, this.records, source, maxBytes, isLimited)
+    this.groups.add(memory)
+    return memory
+  }
+
+  /** The group whose memory a capture takes; undefined for none. */
+  of(capture: Capture): GroupMemory | undefined {
+    for (const group of this.groups) if (group.capture === capture) return group
+    return undefined
+  }
+
+  /** Gives back what no graph needs, and no work uses; returns the bytes. */
+  giveBack(): number {
+    let bytes = 0
+    for (const group of this.groups) {
+      bytes += group.giveBack()
+      if (group.isGone) this.groups.delete(group)
+    }
+    return bytes
+  }
+
+  /** bytes of all groups */
+  get reservedBytes(): number {
+    let bytes = 0
+    for (const group of this.groups) bytes += group.reservedBytes
+    return bytes
+  }
+
+  /** Whether the last request of a capture was refused by `maxBytes` of its group. */
+  get isFull(): boolean {
+    for (const group of this.groups) if (group.capture !== null && group.isFull) return true
+    return false
+  }
+
+  /**
+   * The taken blocks of ranges: their contents are kept by a sleep. Those of parts lie in memory that is kept whole.
+   */
+  takenInRanges(): number[] {
+    return this.inRanges ? [...this.groups].flatMap(group => [...group.taken()]) : []
+  }
+
+  /** Work of other devices that uses memory of a group. */
+  workOfPeers(): Use[] {
+    return [...this.groups].flatMap(group => group.order.workOfPeers)
+  }
+
+  /** The pool has given its memory back, and sleeps. */
+  noteSleep(): void {
+    for (const group of this.groups) group.noteSleep()
+  }
+
+  /** The memory goes away. */
+  lose(): void {
+    for (const group of this.groups) group.lost = true
+  }
+
+  /** The heap inside a block of the pool; undefined for other blocks. */
+  heapIn(record: number): SegregatedFit | undefined {
+    for (const { heaps } of this.groups) {
+      for (const heap of heaps) if (heap instanceof GroupParts && heap.heapIn(record)) return heap.heapIn(record)
+    }
+    return undefined
+  }
+
+  /** The first block of each range, by its number. */
+  *ranges(): Generator<[range: number, first: number]> {
+    if (!this.inRanges) return
+    for (const group of this.groups) {
+      for (const { heaps } of group.heaps) for (const { firstRecords } of heaps) yield* firstRecords
+    }
+  }
+
+  check(): void {
+    for (const group of this.groups) group.check()
+  }
+
+  private get inRanges(): boolean {
+    return this.host.backing instanceof VirtualBacking
+  }
+
+  private newHeap(mostBytes: number): GroupHeap {
+    const { records, host } = this
+    const { backing } = host
+    if (!(backing instanceof VirtualBacking)) return new GroupParts(records, host)
+    const { granuleBytes } = backing
+    return new RangeHeap(records, backing.sides, Math.ceil(mostBytes / granuleBytes) * granuleBytes)
+  }
+
+  /** Fills the scratch in the order of `stream`. */
+  private fill(memory: GroupMemory, stream: OrderedStream): void {
+    const driver = this.clocks.context.activate()
+    const { records, host } = this
+    for (const record of memory.idle()) {
+      const address = host.backing.bases[records.rangeOf(record)] + records.offsetOf(record) * UNIT_BYTES
+      const bytes = records.unitsOf(record) * UNIT_BYTES
+      stream.submit('launch', handle => driver.cuMemsetD8Async(address, POISON, bytes, handle))
+    }
+  }
+}
+
+/** The memory of a group without virtual memory. */
+class GroupParts extends Parts implements GroupHeap {
+  constructor(
+    records: RecordTable,
+    private readonly host: GroupHost,
+  ) {
+    super(records, host)
+  }
+
+  trim(): void {
+    for (const record of this.takeEmpty()) this.host.giveBackAfter(record, [])
+  }
+
+  close(): boolean {
+    this.trim()
+    return this.empty
+  }
+}

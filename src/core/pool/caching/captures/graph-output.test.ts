@@ -1,0 +1,237 @@
+// Outputs of graphs that share memory: how long they are valid, and which uses are refused.
+
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { KiB, MiB } from '../../../base/bytes.js'
+import { assertConsistent } from '../../pool.fixture.js'
+import { capture } from './graph-capture.fixture.js'
+import { endsOf, setUpGroup, writer } from './graph-group.fixture.js'
+
+const stale = (call: string) => ({
+  name: 'PoolError',
+  message: new RegExp(`^${call}: the output has no contents of its graph, which was not launched since a launch of`),
+})
+
+for (const backing of ['virtual', 'segments'] as const) {
+  describe(`outputs of a graph group: ${backing}`, () => {
+    it('a shared one is valid from a launch of its graph until a launch of another graph', () => {
+      const { pool, group, a } = setUpGroup({ backing })
+      const [first, second] = [writer({ pool, group }, a, 1), writer({ pool, group }, a, 2)]
+      const other = pool.allocate(1 * MiB, a)
+      assert.equal(first.result.overwritten, true, 'it was not launched')
+      assert.throws(() => first.result.readSync(), stale('readSync'))
+      first.launch()
+      assert.equal(first.result.overwritten, false)
+      assert.deepEqual(endsOf(first.result), [1, 1])
+      first.launch()
+      assert.deepEqual(endsOf(first.result), [1, 1])
+      second.launch()
+      assert.deepEqual([first.result.overwritten, second.result.overwritten], [true, false])
+      assert.throws(() => first.result.fill(0), stale('fill'))
+      assert.throws(() => first.result.write(new Uint8Array(4)), stale('write'))
+      assert.throws(() => other.copyFrom(first.result), stale('copyFrom'))
+      assert.throws(() => first.result.recordUse(a), stale('recordUse'))
+      assert.equal(typeof first.result.ptr, 'number', 'an address alone uses no memory')
+      first.close()
+      assert.deepEqual(endsOf(second.result), [2, 2])
+      second.close()
+      assert.deepEqual(endsOf(second.result), [2, 2], 'also once its graph is closed')
+    })
+
+    it('a shared one costs no memory of its own, and no capture gets it twice', () => {
+      const { pool, group, a } = setUpGroup({ backing })
+      const first = writer({ pool, group }, a, 1, 2 * MiB)
+      const { scratchBytes } = group.stats()
+      const second = writer({ pool, group }, a, 2, 2 * MiB)
+      assert.deepEqual([group.stats().scratchBytes, group.stats().ownBytes], [scratchBytes, 0])
+      assert.equal(second.result.ptr, first.result.ptr)
+      const third = group.capture(a, () => {
+        const output = group.allocateOutput(1 * MiB, a)
+        output.free()
+        using next = pool.allocate(1 * MiB, a)
+        return [output.freed, output, next.ptr, output.pool] as const
+      })
+      const [freed, output, next, owner] = third.result
+      assert.equal(freed, true)
+      assert.throws(() => output.ptr, /^PoolError: ptr: the output was already freed/)
+      assert.throws(() => output.free(), /already freed/)
+      assert.equal(owner, group)
+      assert.notEqual(next, first.result.ptr, 'its memory is scratch only after the capture')
+      assertConsistent(pool)
+    })
+
+    it('one of its own stays through launches of others, and costs memory', () => {
+      const { pool, group, a, b } = setUpGroup({ backing })
+      const first = writer({ pool, group }, a, 1, 1 * MiB, 'own')
+      const second = writer({ pool, group }, b, 2)
+      assert.ok(group.stats().ownBytes >= 1 * MiB)
+      assert.equal(group.stats().pinnedBytes, 0)
+      first.launch(a)
+      second.launch(b)
+      assert.equal(first.result.overwritten, false)
+      assert.deepEqual(endsOf(first.result), [1, 1])
+      first.close()
+      second.launch(a)
+      assert.deepEqual(endsOf(first.result), [1, 1])
+      const { ptr } = first.result
+      first.result.free()
+      const third = writer({ pool, group }, a, 3, 1 * MiB, 'own')
+      assert.equal(third.result.ptr, ptr, 'later captures have its memory')
+      third.launch(b)
+      assert.deepEqual(endsOf(third.result), [3, 3])
+      assertConsistent(pool)
+    })
+
+    it('the next launch waits for uses of an output on other streams', () => {
+      for (const announced of [false, true]) {
+        for (const lifetime of ['shared', 'own'] as const) {
+          const { device, pool, group, a, b } = setUpGroup({ backing })
+          const [first, second] = [writer({ pool, group }, a, 1, 1 * MiB, lifetime), writer({ pool, group }, a, 2)]
+          const copy = pool.allocate(1 * MiB, b)
+          first.launch(a)
+          a.synchronize()
+          const release = device.hold(b)
+          if (announced) {
+            first.result.recordUse(b)
+            const { ptr } = first.result
+            b.submit('copy', handle => device.driver.cuMemcpyDtoDAsync(copy.ptr, ptr, 1 * MiB, handle))
+          } else copy.copyFrom(first.result)
+          const next = lifetime === 'shared' ? second : first
+          next.launch(a)
+          assert.equal(a.query(), false, 'the launch waits for the copy')
+          release()
+          assert.deepEqual(endsOf(copy), [1, 1])
+          next.launch(a)
+          assert.deepEqual(endsOf(next.result), lifetime === 'shared' ? [2, 2] : [1, 1])
+          assert.equal(group.stats().waits, 1)
+        }
+      }
+    })
+
+    it('a use on another stream than that of the launch waits for the launch', () => {
+      for (const whenUnordered of ['wait', 'refuse'] as const) {
+        const { device, pool, group, a, b } = setUpGroup({ backing }, { whenUnordered })
+        const graph = writer({ pool, group }, a, 1)
+        const release = device.hold(b)
+        graph.launch(b)
+        if (whenUnordered === 'wait') {
+          assert.deepEqual(endsOf(graph.result), [1, 1], 'it is read in the stream of the capture')
+          assert.equal(group.stats().waits, 1)
+        } else {
+          assert.throws(() => graph.result.readSync(), {
+            code: 'ERR_STREAM_ORDER',
+            message:
+              /^readSync: a use of an output on stream 0x\w+ may run beside graph 1 on stream 0x\w+; let the stream/,
+          })
+          release()
+          b.synchronize()
+          assert.deepEqual(endsOf(graph.result), [1, 1])
+        }
+      }
+    })
+
+    it('is refused in other captures if it is shared, and else is held for their graphs', () => {
+      const { device, pool, group, a, b } = setUpGroup({ backing })
+      const [shared, own] = [writer({ pool, group }, a, 1), writer({ pool, group }, a, 2, 1 * MiB, 'own')]
+      const copy = pool.allocate(1 * MiB, b)
+      shared.launch(a)
+      own.launch(a)
+      device.clocks.synchronize()
+      const graph = capture(b, () => {
+        assert.throws(() => copy.copyFrom(shared.result), stale('copyFrom'))
+        copy.copyFrom(own.result)
+        own.result.recordUse(b)
+      })
+      shared.launch(a)
+      b.beginCapture()
+      const use = () => shared.result.noteUse(b, 'launch')
+      assert.throws(use, /^PoolError: launch: a shared output cannot be used in another capture/)
+      b.abortCapture()
+      const { ptr } = own.result
+      own.result.free()
+      const next = writer({ pool, group }, a, 3, 1 * MiB, 'own')
+      assert.notEqual(next.result.ptr, ptr, 'the other graph still reads it')
+      next.launch(a)
+      device.clocks.synchronize()
+      graph.launch(b)
+      assert.deepEqual(endsOf(copy), [2, 2])
+      graph.close()
+      pool.processDeferred()
+      assert.notEqual(writer({ pool, group }, a, 5, 1 * MiB, 'own').result.ptr, ptr, 'its own graph still writes it')
+      own.close()
+      const last = writer({ pool, group }, a, 4, 1 * MiB, 'own')
+      assert.equal(last.result.ptr, ptr)
+      assertConsistent(pool)
+    })
+
+    it('is used during its capture by captured work alone, and has the properties of a buffer', () => {
+      const { group, a, b } = setUpGroup({ backing })
+      const graph = group.capture(a, () => {
+        const output = group.allocateOutput(10 * KiB, a)
+        output.fill(1)
+        output.recordUse(a)
+        const use = () => output.noteUse(b, 'launch')
+        assert.throws(use, /^PoolError: launch: the output is being captured, and this stream is not/)
+        output.label = 'logits'
+        return output
+      })
+      const { result } = graph
+      assert.equal(result.label, 'logits')
+      assert.equal(result.byteLength, 10 * KiB)
+      assert.match(String(result), /^GraphOutput \{ 'logits', 10 KiB at 0x[0-9a-f]+, stream 0x[0-9a-f]+, live \}$/)
+      graph.launch()
+      {
+        using output = result
+        assert.deepEqual(endsOf(output), [1, 1])
+      }
+      assert.equal(String(result), 'GraphOutput { freed }')
+    })
+  })
+}
+
+for (const backing of ['virtual', 'segments'] as const) {
+  describe(`contents that outlive a launch: ${backing}`, () => {
+    it('an own output whose graph is open does not serve as another own output once it is freed', () => {
+      const { pool, group, a } = setUpGroup({ backing })
+      const first = writer({ pool, group }, a, 1, 1 * MiB, 'own')
+      first.result.free()
+      const second = writer({ pool, group }, a, 2, 1 * MiB, 'own')
+      second.launch()
+      first.launch()
+      assert.deepEqual(endsOf(second.result), [2, 2])
+    })
+
+    it('a buffer that is still held where an earlier graph writes refuses the end of its capture', () => {
+      const { pool, group, a } = setUpGroup({ backing })
+      const first = writer({ pool, group }, a, 1)
+      group.beginCapture(a)
+      const held = pool.allocate(1 * MiB, a)
+      assert.throws(() => a.endCapture(), {
+        name: 'PoolError',
+        message: /^endCapture: a buffer of 1 MiB is still held where earlier graphs of the group write; free it in/,
+      })
+      held.free()
+      a.endCapture().close()
+      first.close()
+      group.capture(a, () => pool.allocate(1 * MiB, a))
+      assertConsistent(pool)
+    })
+
+    it('such a capture waits for launches of closed graphs, which may still write there', () => {
+      for (const lifetime of ['shared', 'own'] as const) {
+        const { device, pool, group, a, b } = setUpGroup({ backing })
+        const first = writer({ pool, group }, a, 1, 1 * MiB, lifetime)
+        device.hold(a)
+        first.launch()
+        first.close()
+        first.result.free()
+        const second = group.capture(b, () =>
+          lifetime === 'own' ? group.allocateOutput(1 * MiB, b, 'own') : pool.allocate(1 * MiB, b),
+        )
+        assert.equal(a.query(), true, 'the host has waited')
+        second.result.fill(2)
+        assert.deepEqual(endsOf(second.result), [2, 2])
+      }
+    })
+  })
+}

@@ -1,0 +1,200 @@
+// The order of a group's launches. Graphs of a group use the same memory, so a launch comes after all that used the
+// memory before: the launch before it, uses of outputs since, and work on blocks that were freed since.
+//
+// These are a list of streams and stamps. A launch makes its stream wait for those that it does not come after already.
+// From then on the next mark of its stream covers all of them, so the launch alone takes their place in the list, also
+// if the driver then refuses it. The list must not change before all waits were made: a refused wait would be lost.
+
+import { PoolError } from '../../../base/errors.js'
+import { isDriverError } from '../../../base/thrown.js'
+import { type Clocks, MOST_STREAMS } from '../../../order/clocks.js'
+import type { LaunchRule } from '../../../order/graph-memory.js'
+import { type OrderedStream, streamName } from '../../../order/ordered-stream.js'
+import type { Use } from '../central/deferred.js'
+
+/** A stream of this or another device. */
+type User = OrderedStream & { readonly clocks: Clocks }
+
+/** The stamp of a use that lasts until the next launch. */
+const UNTIL_NEXT = Infinity
+
+export class GroupOrder implements LaunchRule {
+  /** the number of the graph that was launched last; 0 for none, and once its shared outputs are gone */
+  latest = 0
+  /** launches so far */
+  launches = 0
+  /** how often a stream was made to wait */
+  waits = 0
+  /** of each use: its stream slot, its stamp, and the graph if it is a launch */
+  private readonly slots: number[] = []
+  private readonly stamps: number[] = []
+  private readonly graphs: number[] = []
+  private count = 0
+  /** the stamp of the latest launch, whose stream is the first of the list */
+  private launchStamp = 0
+  /** uses on other devices */
+  private peers: Use[] = []
+  /** whether a wait was needed so far: then each launch gets a mark, so that the next wait is for that launch alone */
+  private isSpread = false
+
+  constructor(
+    private readonly clocks: Clocks,
+    /** whether a launch that needs a wait is refused */
+    private readonly refuses: boolean,
+    /** fills the memory on the stream of a launch, or does nothing */
+    private readonly poison: ((stream: OrderedStream) => void) | null,
+  ) {}
+
+  enter(call: string, graph: number, stream: OrderedStream): void {
+    const { slot } = stream
+    const { completed, known, marked } = this.clocks
+    for (let index = 0; index < this.count; index++) {
+      const earlier = this.slots[index]
+      const stamp = this.stamps[index]
+      if (earlier === slot || completed[earlier] >= stamp || known[slot * MOST_STREAMS + earlier] >= stamp) continue
+      this.order(call, graph, stream, index)
+    }
+    if (this.peers.length > 0) this.orderPeers(call, graph, stream)
+    this.slots[0] = slot
+    this.stamps[0] = marked[slot] + 1
+    this.launchStamp = this.stamps[0]
+    this.graphs[0] = graph
+    this.count = 1
+    this.latest = graph
+    this.launches++
+    if (this.poison !== null) this.poison(stream)
+  }
+
+  leave(): void {
+    // Another thread may have placed a mark on the stream, which does not cover the launch.
+    const slot = this.slots[0]
+    this.stamps[0] = this.clocks.marked[slot] + 1
+    this.launchStamp = this.stamps[0]
+    if (this.isSpread) this.mark(slot)
+  }
+
+  /**
+   * Work that is submitted to an open stream next uses an output: it comes after the latest launch, and before the
+   * next. Throws as `enter` does.
+   */
+  noteUse(call: string, stream: User): void {
+    if (this.launches > 0) this.followLaunch(call, stream)
+    // In a shared order a thread may place a mark on the stream before the work is there.
+    this.addUse(stream, stream.clocks.slots.me === 0)
+  }
+
+  /** Work on an open stream uses an output from now on, until the next launch. */
+  noteUses(stream: User): void {
+    this.addUse(stream, false)
+  }
+
+  /** A group that refuses launches relies on events of the program, which come after the next mark. */
+  private addUse({ clocks, slot }: User, isNext: boolean): void {
+    this.add({ clocks, slot, stamp: isNext || this.refuses ? clocks.marked[slot] + 1 : UNTIL_NEXT })
+  }
+
+  private followLaunch(call: string, stream: User): void {
+    const { clocks, slot } = stream
+    const [earlier] = this.slots
+    const stamp = this.launchStamp
+    if (this.clocks.completed[earlier] >= stamp) return
+    const isOwn = clocks === this.clocks
+    if (isOwn && (earlier === slot || clocks.known[slot * MOST_STREAMS + earlier] >= stamp)) return
+    const launch = { clocks: this.clocks, slot: earlier, stamp }
+    if (this.refuses) throw unordered(`${call}: a use of an output`, stream, launch, this.latest)
+    if (this.makeWait(stream, launch)) this.waits++
+  }
+
+  /** Adds a use that the next launch waits for. */
+  add({ clocks, slot, stamp }: Use): void {
+    if (clocks !== this.clocks) {
+      this.peers = this.peers.filter(use => use.clocks !== clocks || use.slot !== slot || use.stamp > stamp)
+      this.peers.push({ clocks, slot, stamp })
+      return
+    }
+    for (let index = 0; index < this.count; index++) {
+      if (this.slots[index] !== slot) continue
+      if (stamp > this.stamps[index]) this.stamps[index] = stamp
+      return
+    }
+    this.slots[this.count] = slot
+    this.stamps[this.count] = stamp
+    this.graphs[this.count] = 0
+    this.count++
+  }
+
+  /** Work on other devices that uses the memory. */
+  get workOfPeers(): readonly Use[] {
+    return this.peers.map(covered)
+  }
+
+  /** Whether the host sees all uses complete, asking the driver. */
+  isComplete(): boolean {
+    const pending = this.uses().filter(({ clocks, slot, stamp }) => {
+      if (clocks.completed[slot] < stamp) clocks.catchUp(slot, stamp, false)
+      return clocks.completed[slot] < stamp
+    })
+    return pending.length === 0
+  }
+
+  /** Waits on the host until all uses are complete. */
+  finish(): void {
+    for (const { clocks, slot, stamp } of this.uses()) clocks.catchUp(slot, stamp, true)
+  }
+
+  private uses(): Use[] {
+    const own = this.slots.slice(0, this.count).map((slot, index) => this.useAt(slot, this.stamps[index]))
+    return [...own, ...this.workOfPeers]
+  }
+
+  /** Makes the stream of a launch wait for a use of the list. */
+  private order(call: string, graph: number, stream: OrderedStream, index: number): void {
+    const use = this.useAt(this.slots[index], this.stamps[index])
+    if (this.refuses) throw unordered(`${call}: graph ${graph} of the group`, stream, use, this.graphs[index])
+    if (!this.makeWait(stream, use)) return
+    this.waits++
+    this.isSpread = true
+  }
+
+  private orderPeers(call: string, graph: number, stream: OrderedStream): void {
+    for (const use of this.workOfPeers) {
+      if (use.clocks.completed[use.slot] >= use.stamp) continue
+      if (this.refuses) throw unordered(`${call}: graph ${graph} of the group`, stream, use, 0)
+      if (this.makeWait(stream, use)) this.waits++
+    }
+    this.peers = []
+  }
+
+  /** Makes an open stream wait for a use on the device; returns whether there was something to wait for. */
+  private makeWait(later: OrderedStream, { clocks, slot, stamp }: Use): boolean {
+    if (clocks === later.clocks) return clocks.order(later.slot, slot, stamp, false)
+    return clocks.orderPeer(slot, stamp, later)
+  }
+
+  private useAt(slot: number, stamp: number): Use {
+    return covered({ clocks: this.clocks, slot, stamp })
+  }
+
+  private mark(slot: number): void {
+    try {
+      this.clocks.watcher.mark(slot)
+    } catch (error) {
+      if (!isDriverError(error)) throw error // the launch was made; a later wait places its own mark
+    }
+  }
+}
+
+/** A use whose stamp is a mark, or the next one. */
+function covered(use: Use): Use {
+  return use.stamp === UNTIL_NEXT ? { ...use, stamp: use.clocks.covering(use.slot) } : use
+}
+
+/** The error for work that may run beside a use: a launch of a graph, or 0 for any other use. */
+function unordered(work: string, stream: OrderedStream, { clocks, slot }: Use, graph: number): PoolError {
+  const other = graph === 0 ? 'a use of the same memory' : `graph ${graph}`
+  return new PoolError(
+    `${work} on ${streamName(stream.handle)} may run beside ${other} on ${streamName(clocks.handles[slot])}; ` +
+      "let the stream wait first (stream.wait(event)), or make the group with whenUnordered 'wait'",
+    'ERR_STREAM_ORDER',
+  )
+}
