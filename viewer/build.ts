@@ -31,6 +31,7 @@ const LEFT_OUT = [
   'arena-pool',
   'arena-queue',
   'block-pool',
+  'capture',
   'capture-arena',
   'compiler',
   'debug-pool',

@@ -92,6 +92,8 @@ function refuseGroup(): never {
 }
 
 export {
+  refuseGroup as Capture,
+  refuseGroup as captureWork,
   refuseGroup as CaptureArena,
   refuseGroup as GraphGroup,
   refuseGroup as GroupArena,
