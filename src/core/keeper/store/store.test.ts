@@ -1,51 +1,20 @@
 // Keepers that a service manager starts, and that are killed: acknowledged regions are there after the next start.
 
 import assert from 'node:assert/strict'
-import { join } from 'node:path'
 import { after, afterEach, beforeEach, describe, test } from 'node:test'
 import { memoryFile } from '../../libraries/sealed-memory.js'
 import { closeDescriptor } from '../../libraries/system-calls.js'
-import {
-  Actor,
-  Clients,
-  commit,
-  contents,
-  DEVICE,
-  kept,
-  leased,
-  openFiles,
-  read,
-  refused,
-  socketFolderOf,
-} from '../keeper.fixture.js'
-import { TestManager } from './service-manager.fixture.js'
+import { Actor, commit, contents, DEVICE, kept, leased, openFiles, read, refused } from '../keeper.fixture.js'
+import { TestStore } from './store.fixture.js'
 
 if (process.platform !== 'linux') test('a store', { skip: `needs Linux, not ${process.platform}` }, () => {})
 else
   describe('a keeper with a store', () => {
-    const { folder, path, remove } = socketFolderOf()
-    after(remove)
-    let manager: TestManager
-    const keepers: Actor[] = []
-    const clients = new Clients(path)
-    const start = async (...args: readonly string[]) => {
-      const keeper = manager.start(...args)
-      keepers.push(keeper)
-      assert.equal(await keeper.line(), 'listens')
-      return keeper
-    }
-    const connect = () => clients.connect()
-    const end = async () => {
-      clients.close()
-      for (const each of keepers.splice(0)) await each.kill()
-    }
-    beforeEach(() => {
-      manager = new TestManager(join(folder, 'notify'), path)
-    })
-    afterEach(async () => {
-      await end()
-      await manager.close()
-    })
+    const store = new TestStore()
+    const { path, start, connect } = store
+    after(() => store.remove())
+    beforeEach(() => store.begin())
+    afterEach(() => store.end())
 
     test('has its regions again after SIGKILL, and its clients go on', async () => {
       const keeper = await start()
@@ -80,7 +49,7 @@ else
       const client = await connect()
       const first = await kept(client, 'weights', ['one', 'two'])
       assert.deepEqual(
-        manager.names,
+        store.manager.names,
         [0, 1, 2]
           .map(each => `${first.toString(36)}.${each}`)
           .concat('state')
@@ -90,7 +59,7 @@ else
       assert.equal((await client.list())[0].state, 'retired')
       const second = await kept(client, 'weights', ['three'])
       assert.deepEqual(
-        manager.names,
+        store.manager.names,
         [0, 1]
           .map(each => `${second.toString(36)}.${each}`)
           .concat('state')
@@ -100,7 +69,7 @@ else
       await client.abandon(await leased(client, 'unfinished'))
       await client.prune({ all: true })
       await kept(client, 'other', ['x']) // its barrier comes after the removals
-      assert.equal(manager.stored.length, 3)
+      assert.equal(store.manager.stored.length, 3)
       await client.prune({ all: true }) // of the mark
       await client.abandon(await leased(client, 'unfinished'))
       await client.prune({ unfinished: true })
@@ -116,18 +85,18 @@ else
       await start()
       const [client, other] = [await connect(), await connect()]
       const generation = await leased(client, 'weights')
-      manager.told.length = 0
-      manager.isSlow = true
+      store.manager.told.length = 0
+      store.manager.isSlow = true
       let isDone = false
       const committing = commit(client, generation, ['x']).then(() => {
         isDone = true
       })
-      while (!manager.told.includes('BARRIER=1')) await other.list()
+      while (!store.manager.told.includes('BARRIER=1')) await other.list()
       assert.equal((await other.list())[0].state, 'committing')
       const reading = other.find({ name: 'weights', purpose: 'read', device: DEVICE })
       await other.list()
       assert.ok(!isDone)
-      manager.hurry()
+      store.manager.hurry()
       await committing
       assert.deepEqual(contents(await reading), ['x'])
     })
@@ -139,57 +108,19 @@ else
       const wanted = { name: 'c', version: 'v2', purpose: 'fill', bytes: 1, device: DEVICE } as const
       const calls = [() => client.drop('a'), () => client.prune({ name: 'b' }), () => client.find(wanted)]
       for (const call of calls) {
-        manager.told.length = 0
-        manager.isSlow = true
+        store.manager.told.length = 0
+        store.manager.isSlow = true
         let isDone = false
         const calling = call().then(() => {
           isDone = true
         })
-        while (!isDone && !manager.told.includes('BARRIER=1')) await other.list()
+        while (!isDone && !store.manager.told.includes('BARRIER=1')) await other.list()
         await other.list()
         assert.ok(!isDone, `${call}`)
-        manager.hurry()
+        store.manager.hurry()
         await calling
       }
-      assert.deepEqual(manager.names.filter(name => name !== 'state').length, 2, 'a piece and a directory of c')
-    })
-
-    test('is killed at any point: acknowledged regions are there, and each call goes on', async () => {
-      let kills = 0
-      for (let point = 1; ; point++) {
-        let keeper = manager.start(String(point), 'sendPacket')
-        keepers.push(keeper)
-        let isOver = false
-        let isKilled = false
-        const listens = await keeper.line()
-        const replaced = keeper.ended.then(async () => {
-          if (isOver) return
-          isKilled = true
-          keeper = await start()
-        })
-        if (listens === null) await replaced
-        const [client, other] = [await connect(), await connect()]
-        await client.release(await kept(client, 'first', ['f'])) // no process offers it
-        const generation = await kept(client, 'second', ['s', 't'])
-        await client.drop('first')
-        await kept(client, 'first', ['new'])
-        assert.deepEqual([await read(other, 'first'), await read(other, 'second')], [['new'], ['s', 't']])
-        await other.release(generation)
-        await client.release(generation)
-        const found = (await other.list()).find(({ name }) => name === 'second')
-        isOver = true
-        if (isKilled) await replaced
-        assert.deepEqual([found?.state, found?.readers], ['ready', []], `point ${point}`)
-        await keeper.kill()
-        await start()
-        assert.deepEqual([await read(other, 'first'), await read(other, 'second')], [['new'], ['s', 't']])
-        await end()
-        await manager.close()
-        manager = new TestManager(join(folder, 'notify'), path)
-        kills += isKilled ? 1 : 0
-        if (!isKilled) break
-      }
-      assert.ok(kills > 20, `${kills} points`)
+      assert.deepEqual(store.manager.names.filter(name => name !== 'state').length, 2, 'a piece and a directory of c')
     })
 
     test('has whole regions or none of writers that were killed at any point, after its own end, too', async () => {
@@ -214,13 +145,13 @@ else
     })
 
     test('takes no memory that its state does not know, and removes it', async () => {
-      manager.storeOther('zz.0')
-      manager.storeOther('a name')
+      store.manager.storeOther('zz.0')
+      store.manager.storeOther('a name')
       const keeper = await start()
       const client = await connect()
       await kept(client, 'weights', ['x'])
-      assert.equal(manager.stored.length, 3)
-      assert.ok(manager.told.includes('FDSTOREREMOVE=1\nFDNAME=a name'))
+      assert.equal(store.manager.stored.length, 3)
+      assert.ok(store.manager.told.includes('FDSTOREREMOVE=1\nFDNAME=a name'))
       assert.ok(openFiles(keeper.process.pid!) < 40)
     })
 
@@ -245,7 +176,7 @@ else
       await kept(other, 'two', ['anew'])
     })
 
-    test('says when it is ready and when it ends, and leaves the socket to the manager', async () => {
+    test('says when it is ready and when it ends, and leaves the socket to the store.manager', async () => {
       const keeper = await start()
       const client = await connect()
       await kept(client, 'weights', ['x'])
@@ -254,7 +185,7 @@ else
       await keeper.ended
       assert.equal(keeper.process.exitCode, 0)
       assert.deepEqual(
-        manager.told.filter(text => /READY|STOPPING/.test(text)),
+        store.manager.told.filter(text => /READY|STOPPING/.test(text)),
         ['READY=1', 'STOPPING=1'],
       )
       const waiting = connect() // in the queue of the socket
