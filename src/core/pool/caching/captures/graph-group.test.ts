@@ -204,6 +204,17 @@ for (const backing of ['virtual', 'segments'] as const) {
       pool.check()
     })
 
+    it('captures a stream that a use of a buffer was announced for', () => {
+      const { pool, group, a, b } = setUpGroup({ backing })
+      const buffer = pool.allocate(1 * MiB, b)
+      buffer.recordUse(a)
+      using graph = writer({ pool, group }, a, 1)
+      graph.launch()
+      assert.equal(group.stats().graphs, 1)
+      buffer.free()
+      assertConsistent(pool)
+    })
+
     it('takes captures and closes in any order, also while launches run', () => {
       const { device, pool, group, a, b } = setUpGroup({ backing })
       const first = writer({ pool, group }, a, 1)
