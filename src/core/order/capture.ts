@@ -185,8 +185,8 @@ export class Capture extends VectorClocks implements OpenCapture {
     enterRelaxed(context.activate())
     clocks.captures.add(this)
     try {
+      this.number = this.group?.begin(this) ?? 0 // first, since pools that hear of the stream ask for the group
       this.join(this.origin)
-      this.number = this.group?.begin(this) ?? 0
       begin()
     } catch (error) {
       this.finish(false)

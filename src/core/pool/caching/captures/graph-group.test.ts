@@ -183,6 +183,24 @@ for (const backing of ['virtual', 'segments'] as const) {
       assert.equal(group.stats().waits, 1)
     })
 
+    it('makes the next launch wait for work on a block that was freed while another graph uses it', () => {
+      const { device, pool, group, a, b, c } = setUpGroup({ backing })
+      const graph = group.capture(a, () => pool.allocate(1 * MiB, a))
+      const { result } = graph
+      c.beginCapture()
+      result.recordUse(c)
+      using other = c.endCapture()
+      const release = device.hold(b)
+      result.recordUse(b)
+      result.free()
+      graph.launch(a)
+      assert.equal(a.query(), false)
+      release()
+      assert.equal(a.query(), true)
+      other.launch(c)
+      assertConsistent(pool)
+    })
+
     it('gives memory that was freed with a use on another stream to later captures only', () => {
       const { pool, group, a, b } = setUpGroup({ backing })
       const addresses: number[] = []
@@ -202,6 +220,17 @@ for (const backing of ['virtual', 'segments'] as const) {
       assert.equal(addresses[2], addresses[0])
       graph.launch(b)
       pool.check()
+    })
+
+    it('captures a stream that a use of a buffer was announced for', () => {
+      const { pool, group, a, b } = setUpGroup({ backing })
+      const buffer = pool.allocate(1 * MiB, b)
+      buffer.recordUse(a)
+      using graph = writer({ pool, group }, a, 1)
+      graph.launch()
+      assert.equal(group.stats().graphs, 1)
+      buffer.free()
+      assertConsistent(pool)
     })
 
     it('takes captures and closes in any order, also while launches run', () => {

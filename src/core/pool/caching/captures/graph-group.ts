@@ -58,6 +58,8 @@ export interface GraphGroupStats {
 export interface GroupPool extends OutputPool {
   readonly clocks: Clocks
   allocate(bytes: number, stream: Stream): DeviceBuffer
+  /** as `CachingPool.change` */
+  change<R>(call: string, work: () => R): R
 }
 
 /** The options with their defaults, and sizes in bytes. Throws TypeError or RangeError for bad options. */
@@ -107,9 +109,10 @@ export class GraphGroup implements BufferOwner, Disposable {
 
   /**
    * A buffer for results of the capture that is under way. A 'shared' one is valid from a launch of its graph until
-   * another graph of the group is launched, and costs no memory of its own. An 'own' one is valid until its own graph
-   * is launched again. The next launch waits for uses by calls of this library; announce others by `recordUse`. Throws
-   * PoolError unless `stream` is captured by this group, and OutOfMemoryError.
+   * another graph of the group is launched, or scratch is given back after the last graph was closed. It costs no
+   * memory of its own. An 'own' one is valid until its own graph is launched again. The next launch waits for uses by
+   * calls of this library; announce others by `recordUse`. Throws PoolError unless `stream` is captured by this group,
+   * and OutOfMemoryError.
    */
   allocateOutput(bytes: number, stream: Stream, lifetime: OutputLifetime = 'shared'): GraphOutput {
     const { memory, pool } = this
@@ -140,13 +143,13 @@ export class GraphGroup implements BufferOwner, Disposable {
     this.checkOpen('reserve')
     const least = bytesOf(bytes, 'reserve: bytes', this.pool.context)
     this.checkAwake('reserve')
-    if (!this.memory.reserve(least)) throw this.noRoom(least)
+    if (!this.pool.change('reserve', () => this.memory.reserve(least))) throw this.noRoom(least)
   }
 
   /** Gives unused memory back to the device; returns the bytes. 0 while graphs are open, or work is under way. */
   trim(): number {
     this.checkOpen('trim')
-    return this.memory.giveBack()
+    return this.pool.change('trim', () => this.memory.giveBack())
   }
 
   /** The group's memory and launches. */
@@ -170,8 +173,10 @@ export class GraphGroup implements BufferOwner, Disposable {
         'ERR_POOL_IN_USE',
       )
     }
-    memory.closed = true
-    memory.giveBack()
+    this.pool.change('close', () => {
+      memory.closed = true
+      memory.giveBack()
+    })
   }
 
   /** `close()` at the end of a `using` block. Where that throws, this warns. */
