@@ -28,6 +28,8 @@ export interface OrderedStream {
    */
   readonly lastSlot: number
   readonly closed: boolean
+  /** Whether everything submitted so far has completed. Throws PoolError for a closed or captured stream. */
+  query(): boolean
   /**
    * of the legacy default stream: the capture that any work for it would break
    * @internal

@@ -102,9 +102,9 @@ export class GraphGroups {
     return [...this.groups].flatMap(group => group.order.workOfPeers)
   }
 
-  /** The pool has given its memory back, and sleeps. */
-  noteSleep(): void {
-    for (const group of this.groups) group.noteSleep()
+  /** The pool is about to give its memory back, and keeps the contents of taken blocks alone. */
+  loseContents(): void {
+    for (const group of this.groups) group.loseContents()
   }
 
   /** The memory goes away. */

@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../../base/bytes.js'
+import { CudaError } from '../../../base/errors.js'
 import { assertConsistent } from '../../pool.fixture.js'
 import { capture } from './graph-capture.fixture.js'
 import { endsOf, setUpGroup, writer } from './graph-group.fixture.js'
@@ -233,5 +234,48 @@ for (const backing of ['virtual', 'segments'] as const) {
         assert.deepEqual(endsOf(second.result), [2, 2])
       }
     })
+
+    it('a shared one has none once the scratch was given back, or the driver has refused its launch', () => {
+      const { device, pool, group, a } = setUpGroup({ backing })
+      const [first, second] = [writer({ pool, group }, a, 1), writer({ pool, group }, a, 2)]
+      first.launch()
+      second.launch()
+      device.driver.failCall({ call: 'cuGraphLaunch', nth: 1, code: 999 })
+      assert.throws(() => first.launch(), CudaError)
+      assert.throws(() => first.result.readSync(), stale('readSync'))
+      second.launch()
+      first.close()
+      second.close()
+      assert.deepEqual(endsOf(second.result), [2, 2])
+      assert.ok(group.trim() > 0)
+      assert.throws(() => second.result.readSync(), stale('readSync'))
+    })
+
+    it('a use that was announced until the next launch keeps the memory while its stream has work', () => {
+      const { device, pool, group, a, b } = setUpGroup({ backing })
+      const graph = writer({ pool, group }, a, 1)
+      graph.launch()
+      a.synchronize()
+      const release = device.hold(b)
+      graph.result.recordUse(b)
+      graph.close()
+      assert.equal(group.trim(), 0)
+      release()
+      assert.ok(group.trim() > 0)
+    })
   })
 }
+
+describe('outputs of a pool that sleeps', () => {
+  it('a shared one has no contents after a sleep that the driver has cut short', async () => {
+    const { device, pool, group, a } = setUpGroup()
+    const [graph, own] = [writer({ pool, group }, a, 1), writer({ pool, group }, a, 2, 1 * MiB, 'own')]
+    own.launch()
+    graph.launch()
+    device.driver.failCall({ call: 'cuMemUnmap', nth: 2, code: 999 })
+    await assert.rejects(pool.sleep(), CudaError)
+    await pool.wake()
+    assert.throws(() => graph.result.readSync(), stale('readSync'))
+    assert.deepEqual(endsOf(own.result), [2, 2])
+  })
+})

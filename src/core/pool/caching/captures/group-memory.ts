@@ -183,9 +183,13 @@ export class GroupMemory implements CaptureGroup {
       return 0
     const before = this.reservedBytes
     this.forgetUses()
-    for (const heap of this.heaps) heap.trim()
-    if (this.closed && this.outputs?.close() === true) this.outputs = null
-    if (this.closed && this.scratch?.close() === true) this.scratch = null
+    try {
+      for (const heap of this.heaps) heap.trim()
+      if (this.closed && this.outputs?.close() === true) this.outputs = null
+      if (this.closed && this.scratch?.close() === true) this.scratch = null
+    } finally {
+      if (this.reservedBytes < before) this.loseContents()
+    }
     return before - this.reservedBytes
   }
 
@@ -211,8 +215,8 @@ export class GroupMemory implements CaptureGroup {
     return this.closed && this.scratch === null && this.outputs === null
   }
 
-  /** The pool has given its memory back. Only live blocks have contents after the wake. */
-  noteSleep(): void {
+  /** Scratch was given back, or is about to be: shared outputs have no contents any more. */
+  loseContents(): void {
     this.order.latest = 0
   }
 

@@ -19,7 +19,7 @@ type User = OrderedStream & { readonly clocks: Clocks }
 const UNTIL_NEXT = Infinity
 
 export class GroupOrder implements LaunchRule {
-  /** the number of the graph that was launched last; 0 for none, and once its shared outputs are gone */
+  /** the number of the graph that was launched last; 0 for none, a refused one, and once its outputs are gone */
   latest = 0
   /** launches so far */
   launches = 0
@@ -60,7 +60,7 @@ export class GroupOrder implements LaunchRule {
     this.launchStamp = this.stamps[0]
     this.graphs[0] = graph
     this.count = 1
-    this.latest = graph
+    this.latest = 0 // until the driver has taken the launch: a refused one may have left contents of no graph
     this.launches++
     if (this.poison !== null) this.poison(stream)
   }
@@ -70,6 +70,7 @@ export class GroupOrder implements LaunchRule {
     const slot = this.slots[0]
     this.stamps[0] = this.clocks.marked[slot] + 1
     this.launchStamp = this.stamps[0]
+    this.latest = this.graphs[0]
     if (this.isSpread) this.mark(slot)
   }
 
@@ -130,21 +131,17 @@ export class GroupOrder implements LaunchRule {
 
   /** Whether the host sees all uses complete, asking the driver. */
   isComplete(): boolean {
-    const pending = this.uses().filter(({ clocks, slot, stamp }) => {
-      if (clocks.completed[slot] < stamp) clocks.catchUp(slot, stamp, false)
-      return clocks.completed[slot] < stamp
-    })
-    return pending.length === 0
+    return this.uses().filter(use => !isDone(use)).length === 0
   }
 
   /** Waits on the host until all uses are complete. */
   finish(): void {
-    for (const { clocks, slot, stamp } of this.uses()) clocks.catchUp(slot, stamp, true)
+    for (const { clocks, slot, stamp } of this.uses().map(covered)) clocks.catchUp(slot, stamp, true)
   }
 
   private uses(): Use[] {
-    const own = this.slots.slice(0, this.count).map((slot, index) => this.useAt(slot, this.stamps[index]))
-    return [...own, ...this.workOfPeers]
+    const { clocks, peers, stamps } = this
+    return [...this.slots.slice(0, this.count).map((slot, index) => ({ clocks, slot, stamp: stamps[index] })), ...peers]
   }
 
   /** Makes the stream of a launch wait for a use of the list. */
@@ -187,6 +184,16 @@ export class GroupOrder implements LaunchRule {
 /** A use whose stamp is a mark, or the next one. */
 function covered(use: Use): Use {
   return use.stamp === UNTIL_NEXT ? { ...use, stamp: use.clocks.covering(use.slot) } : use
+}
+
+/** Whether the host sees a use complete, asking the driver: for a mark, or about all work of the stream. */
+function isDone(use: Use): boolean {
+  const { clocks, slot, stamp } = covered(use)
+  if (clocks.completed[slot] >= stamp) return true
+  const stream = clocks.registry.streamOf(slot)
+  if (use.stamp === UNTIL_NEXT && stream !== null && stream.slot === slot) return stream.query()
+  clocks.catchUp(slot, stamp, false)
+  return clocks.completed[slot] >= stamp
 }
 
 /** The error for work that may run beside a use: a launch of a graph, or 0 for any other use. */

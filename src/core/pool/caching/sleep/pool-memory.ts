@@ -109,8 +109,8 @@ class PoolMemory implements SleepingMemory {
   unmap(): void {
     this.pool.change('sleep', () => {
       if (this.pool.spares === null) this.pool.central.trimTo(0)
+      this.pool.central.arenas.groups.loseContents() // also if the driver takes only a part back
       this.backing.suspend(this.pool.spares)
-      this.pool.central.arenas.groups.noteSleep()
     })
   }
 
