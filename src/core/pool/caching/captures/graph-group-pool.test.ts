@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../../base/bytes.js'
-import { OutOfMemoryError } from '../../../base/errors.js'
+import { OutOfMemoryError, PoolError } from '../../../base/errors.js'
 import { assertConsistent, twoDevices } from '../../pool.fixture.js'
 import { signal } from './graph-capture.fixture.js'
 import { endsOf, setUpGroup, writer } from './graph-group.fixture.js'
@@ -276,6 +276,24 @@ describe('the memory of a graph group', () => {
     a.synchronize()
     group.trim()
     assert.equal(known.size, 0)
+  })
+
+  it('lets its observer call nothing that changes the pool', () => {
+    const { pool, group } = setUpGroup()
+    let refused = 0
+    const call = () => {
+      assert.throws(() => pool.trimTo(0), PoolError)
+      refused++
+    }
+    pool.observeSegments({ ready: call, leaving: call })
+    group.reserve(4 * MiB)
+    const grown = refused
+    assert.ok(grown > 0)
+    group.trim()
+    assert.equal(refused, 2 * grown)
+    group.reserve(4 * MiB)
+    group.close()
+    assert.equal(refused, 4 * grown)
   })
 
   it('shows in snapshots, and in lists of live buffers', () => {

@@ -58,6 +58,8 @@ export interface GraphGroupStats {
 export interface GroupPool extends OutputPool {
   readonly clocks: Clocks
   allocate(bytes: number, stream: Stream): DeviceBuffer
+  /** as `CachingPool.change` */
+  change<R>(call: string, work: () => R): R
 }
 
 /** The options with their defaults, and sizes in bytes. Throws TypeError or RangeError for bad options. */
@@ -141,13 +143,13 @@ export class GraphGroup implements BufferOwner, Disposable {
     this.checkOpen('reserve')
     const least = bytesOf(bytes, 'reserve: bytes', this.pool.context)
     this.checkAwake('reserve')
-    if (!this.memory.reserve(least)) throw this.noRoom(least)
+    if (!this.pool.change('reserve', () => this.memory.reserve(least))) throw this.noRoom(least)
   }
 
   /** Gives unused memory back to the device; returns the bytes. 0 while graphs are open, or work is under way. */
   trim(): number {
     this.checkOpen('trim')
-    return this.memory.giveBack()
+    return this.pool.change('trim', () => this.memory.giveBack())
   }
 
   /** The group's memory and launches. */
@@ -171,8 +173,10 @@ export class GraphGroup implements BufferOwner, Disposable {
         'ERR_POOL_IN_USE',
       )
     }
-    memory.closed = true
-    memory.giveBack()
+    this.pool.change('close', () => {
+      memory.closed = true
+      memory.giveBack()
+    })
   }
 
   /** `close()` at the end of a `using` block. Where that throws, this warns. */
