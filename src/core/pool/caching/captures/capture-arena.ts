@@ -90,6 +90,9 @@ export class CaptureArena implements Holding {
     if (this.uses !== null) this.giveBackIdle([...this.uses, ...this.later])
   }
 
+  /** A live block of this arena was freed, and stays for another graph. */
+  noteUses(_uses: readonly Use[]): void {}
+
   /** Keeps a freed block of another owner. It goes back once the graph is closed and `uses` have completed. */
   keep(record: number, uses: readonly Use[]): void {
     this.borrowed.delete(record)

@@ -56,7 +56,7 @@ export class GraphArenas implements ArenaSource, CaptureObserver {
     const arena = this.arenaOf(stream.capture!)
     const uses = this.deferred.takeUses(record)
     if (arena.owns(record)) arena.freeCaptured(record, stream.lastSlot, uses)
-    else arena.keep(record, [...uses, { clocks: this.clocks, slot: stream.lastSlot, stamp: stream.lastStamp }])
+    else this.keepFor(arena, record, [...uses, { clocks: this.clocks, slot: stream.lastSlot, stamp: stream.lastStamp }])
   }
 
   /** Takes a captured block back on a stream that is not captured, after `stamp` of its slot. */
@@ -112,7 +112,7 @@ export class GraphArenas implements ArenaSource, CaptureObserver {
     // A graph that used the block may have been closed while another graph kept it. The closed graph has announced
     // its launches.
     const all = [...uses, ...this.deferred.takeUses(record)]
-    if (borrower !== undefined) borrower.keep(record, all)
+    if (borrower !== undefined) this.keepFor(borrower, record, all)
     else if (owner !== undefined) owner.free(record, all)
     else this.memory.giveBackAfter(record, all)
     this.forgetEmpty()
@@ -158,6 +158,12 @@ export class GraphArenas implements ArenaSource, CaptureObserver {
   private lend(record: number, capture: Capture): void {
     const arena = this.arenaOf(capture)
     if (!arena.owns(record)) arena.borrowed.add(record)
+  }
+
+  /** A freed block stays for a graph that uses it. If the memory is of another one, its launches come after `uses`. */
+  private keepFor(borrower: CaptureArena, record: number, uses: readonly Use[]): void {
+    this.find(arena => arena.owns(record))?.noteUses(uses)
+    borrower.keep(record, uses)
   }
 
   private forgetEmpty(): void {

@@ -183,6 +183,24 @@ for (const backing of ['virtual', 'segments'] as const) {
       assert.equal(group.stats().waits, 1)
     })
 
+    it('makes the next launch wait for work on a block that was freed while another graph uses it', () => {
+      const { device, pool, group, a, b, c } = setUpGroup({ backing })
+      const graph = group.capture(a, () => pool.allocate(1 * MiB, a))
+      const { result } = graph
+      c.beginCapture()
+      result.recordUse(c)
+      using other = c.endCapture()
+      const release = device.hold(b)
+      result.recordUse(b)
+      result.free()
+      graph.launch(a)
+      assert.equal(a.query(), false)
+      release()
+      assert.equal(a.query(), true)
+      other.launch(c)
+      assertConsistent(pool)
+    })
+
     it('gives memory that was freed with a use on another stream to later captures only', () => {
       const { pool, group, a, b } = setUpGroup({ backing })
       const addresses: number[] = []

@@ -34,10 +34,15 @@ export class GroupArena extends CaptureArena {
   override free(record: number, uses: readonly Use[]): void {
     const { group } = this
     this.owned.delete(record)
-    for (const use of uses) group.order.add(use)
+    this.noteUses(uses)
     if (!group.isOutput(record)) group.freeScratch(record, !this.capture.ended)
     else if (this.uses === null) group.setAside(record, this.spent)
     else group.freeOutput(record)
+  }
+
+  /** The next launch of the group waits for uses of its memory. */
+  override noteUses(uses: readonly Use[]): void {
+    for (const use of uses) this.group.order.add(use)
   }
 
   override release(streams: readonly Stream[]): void {
