@@ -5,14 +5,18 @@ import type { Random } from '../src/core/base/random.js'
 import type { CachingPool } from '../src/core/pool/caching/caching-pool.js'
 import type { GrowableBuffer, Stream } from '../src/index.js'
 import { Drawing, type Refusals } from './drawing.js'
+import { GROUP_REFUSED, GROUP_WEIGHTS, type GroupVerb } from './group-drawing.js'
 import type { Operation, Reaction, StreamKind } from './operation.js'
-import { CAPACITY_BYTES, drawLargeSize } from './settings.js'
+import { CAPACITY_BYTES, drawLargeSize, type Settings } from './settings.js'
 import { SLEEP_REFUSED, SLEEP_WEIGHTS, type SleepVerb } from './sleep-drawing.js'
 import { MOST_GROWABLE_BYTES, type System } from './system.js'
 
 /** Weights of the operations. */
 const WEIGHTS: Readonly<
-  Record<Operation['do'] | 'hand over' | 'fork' | 'nap and wake' | 'share a slab' | 'return and free', number>
+  Record<
+    Operation['do'] | 'hand over' | 'fork' | 'nap and wake' | 'share a slab' | 'return and free' | 'capture in a group',
+    number
+  >
 > = {
   allocate: 52,
   free: 40,
@@ -41,11 +45,14 @@ const WEIGHTS: Readonly<
   'hand over': 6,
   fork: 8,
   ...SLEEP_WEIGHTS,
+  ...GROUP_WEIGHTS,
 }
 /** The same for programs on blocks in views. */
 const VIEW_WEIGHTS = { ...WEIGHTS, allocate: 220, free: 180, trim: 1, refuse: 12 }
 /** The same for programs whose streams take small blocks from each other. */
 const SLAB_WEIGHTS = { ...WEIGHTS, 'share a slab': 120, free: 80, trim: 6, sleep: 1, 'nap and wake': 1 }
+/** The same for programs with graph groups. */
+const GRAPH_WEIGHTS = { ...WEIGHTS, use: 50, hold: 8, capture: 3, launch: 60, 'close graph': 8, refuse: 12, free: 30 }
 type Verb = keyof typeof WEIGHTS
 
 const OF_CAPTURES: readonly Verb[] = ['capture', 'end capture', 'abort capture', 'launch', 'close graph', 'fork']
@@ -54,6 +61,7 @@ const KINDS = ['own', 'own', 'own', 'adopted', 'adopted blocking', 'per-thread d
 const REACTIONS: readonly Reaction[] = ['none', 'none', 'none', 'throw', 'free', 'trim']
 const MOST_SPILLABLE = 8
 const MOST_BORROWED = 3
+const MOST_GROUPS = 3
 const EVENTS = 5
 const REFUSED: Refusals<Verb> = [
   ['cuEventCreate', ['process deferred', 'allocate']],
@@ -86,8 +94,9 @@ export class Generator extends Drawing<Operation, Verb> {
   ) {
     super(
       random,
-      system.settings.sharesSlabs ? SLAB_WEIGHTS : system.settings.draw === drawLargeSize ? VIEW_WEIGHTS : WEIGHTS,
+      weightsFor(system.settings),
       verb =>
+        (system.settings.groups || !Object.hasOwn(GROUP_WEIGHTS, verb)) &&
         (system.settings.captures || !OF_CAPTURES.includes(verb)) &&
         (system.settings.sleeps !== null || !Object.hasOwn(SLEEP_WEIGHTS, verb)),
     )
@@ -159,12 +168,80 @@ export class Generator extends Drawing<Operation, Verb> {
       case 'trim':
         return { do: verb, pool: this.pool(), bytes: random.below(2) * random.below(CAPACITY_BYTES / 4) }
       case 'refuse':
+        if (system.settings.groups && random.below(2) === 0) return this.refuse(GROUP_REFUSED)
         return this.refuse(system.settings.sleeps !== null && random.below(2) === 0 ? SLEEP_REFUSED : REFUSED)
       case 'hand over':
         return this.handOver()
+      case 'make group':
+      case 'output':
+      case 'capture in a group':
+      case 'reserve group':
+      case 'trim group':
+      case 'close group':
+        return this.drawOfGroup(verb)
       default:
         return this.drawOfSleep(verb)
     }
+  }
+
+  private drawOfGroup(verb: GroupVerb): Operation {
+    const { random, system } = this
+    const { open } = system.groups
+    const group = this.key(open)
+    switch (verb) {
+      case 'make group':
+        if (open.size >= MOST_GROUPS) return this.drawOfGroup('close group')
+        return {
+          do: verb,
+          group: ++this.named,
+          pool: this.pool(),
+          refuses: random.below(4) === 0,
+          poison: random.below(4) === 0,
+        }
+      case 'output':
+        return this.output(this.stream())
+      case 'capture in a group':
+        return open.size === 0 ? this.drawOfGroup('make group') : this.captureIn(group)
+      case 'reserve group':
+        return { do: verb, group, bytes: random.below(4 * MiB) }
+      case 'trim group':
+        return { do: verb, group, bytes: 0 }
+      case 'close group':
+        return { do: verb, group }
+    }
+  }
+
+  private output(stream: number): Operation & { do: 'output' } {
+    const lifetime = this.random.below(2) === 0 ? 'shared' : 'own'
+    return { do: 'output', buffer: ++this.named, stream, bytes: this.one(this.system.settings.sizes), lifetime }
+  }
+
+  /** A graph has scratch, perhaps on a second stream, an output, and often a buffer that is held; then it runs. */
+  private captureIn(group: number): Operation {
+    const { random, system } = this
+    const { pool } = system.groups.open.get(group)!
+    const [graph, stream, other, event] = [++this.named, this.uncaptured(), this.uncaptured(), random.below(EVENTS)]
+    const scratch = (on: number): Operation[] => {
+      const [buffer, bytes] = [++this.named, this.one(system.settings.sizes)]
+      return [
+        { do: 'allocate', buffer, pool, stream: on, bytes, alignment: 0, fill: true },
+        { do: 'use', buffer, stream: on, write: false },
+        ...(random.below(4) === 0 ? [] : [{ do: 'free', buffer, announce: false, byAddress: false } as const]),
+      ]
+    }
+    const output = this.output(stream)
+    const steps: Operation[] = [...scratch(stream), output]
+    if (random.below(2) === 0) {
+      steps.push({ do: 'record', event, stream }, { do: 'wait', event, stream: other }, ...scratch(other))
+    }
+    steps.push(...scratch(stream), { do: 'end capture', graph, join: true })
+    this.planned.push(...steps)
+    for (let left = random.below(3); left > 0; left--) {
+      if (random.below(6) === 0) this.planned.push({ do: 'refuse', call: 'cuGraphLaunch', nth: 1 })
+      this.planned.push({ do: 'launch', graph, stream: this.key(system.streams) })
+      this.planned.push({ do: 'use', buffer: output.buffer, stream: this.key(system.streams), write: false })
+    }
+    return { do: 'capture', graph, stream, mode: this.one(MODES), group }
   }
 
   private drawOfSleep(verb: SleepVerb): Operation {
@@ -413,7 +490,13 @@ export class Generator extends Drawing<Operation, Verb> {
   /** Often a capture frees a buffer of its stream; a request of that size follows when the graph is gone. */
   private capture(): Operation {
     const [buffer, stream] = [this.unwanted(this.system.held), this.stream()]
-    const begin = { do: 'capture', graph: ++this.named, stream, mode: this.one(MODES) } as const
+    const begin: Operation & { do: 'capture' } = {
+      do: 'capture',
+      graph: ++this.named,
+      stream,
+      mode: this.one(MODES),
+      ...(this.system.groups.open.size > 0 ? { group: this.key(this.system.groups.open) } : {}),
+    }
     if (this.random.below(2) === 0) return begin
     this.planned.push(begin, { do: 'free', buffer, announce: true, byAddress: false })
     const held = this.system.held.get(buffer)
@@ -456,4 +539,10 @@ export class Generator extends Drawing<Operation, Verb> {
   private buffer(): number {
     return this.key(this.system.held)
   }
+}
+
+function weightsFor({ groups, sharesSlabs, draw }: Settings): Readonly<Record<Verb, number>> {
+  if (groups) return GRAPH_WEIGHTS
+  if (sharesSlabs) return SLAB_WEIGHTS
+  return draw === drawLargeSize ? VIEW_WEIGHTS : WEIGHTS
 }

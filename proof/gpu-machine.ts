@@ -93,6 +93,7 @@ export class GpuMachine implements Machine<UserPoint> {
 
   requested(): void {}
   granted(): void {}
+  pinned(): void {}
   freed(): void {}
   notFreed(): void {}
   resized(): void {}

@@ -1,11 +1,26 @@
-// Rules of captures and graphs: the source of their memory, its reuse, and its return.
+// Rules of captures and graphs: the source of their memory, its reuse, and its return. Rules of graphs that share
+// memory: the order of their launches, whose memory a capture may take, and the validity of outputs.
 
+import type { Capture } from '../src/core/order/capture.js'
+import { Clocks } from '../src/core/order/clocks.js'
+import type { OrderedStream } from '../src/core/order/ordered-stream.js'
 import type { Stream } from '../src/core/order/stream.js'
+import type { VectorTime } from '../src/core/order/vector-clocks.js'
 import { CaptureArena } from '../src/core/pool/caching/captures/capture-arena.js'
 import { GraphArenas } from '../src/core/pool/caching/captures/graph-arenas.js'
+import { GraphGroup } from '../src/core/pool/caching/captures/graph-group.js'
+import { GraphGroups } from '../src/core/pool/caching/captures/graph-groups.js'
+import { OutputAllocation } from '../src/core/pool/caching/captures/graph-output.js'
+import { GroupArena } from '../src/core/pool/caching/captures/group-arena.js'
+import { GroupMemory } from '../src/core/pool/caching/captures/group-memory.js'
+import { GroupOrder } from '../src/core/pool/caching/captures/group-order.js'
 import { CentralHeap } from '../src/core/pool/caching/central/central-heap.js'
 import type { Use } from '../src/core/pool/caching/central/deferred.js'
 import { replace, replacePrivate } from './replace-method.js'
+
+/** the programs that notice broken rules of groups */
+const kinds = ['groups'] as const
+const nothing = (): void => {}
 
 export const GRAPH_MUTANTS = {
   'capture isolation': {
@@ -110,6 +125,223 @@ export const GRAPH_MUTANTS = {
             else this['lend'](record, stream.capture)
           },
       ),
+  },
+  'a launch waits for the launch before': {
+    broken: 'launches of a group wait for nothing',
+    kinds,
+    break: () => replacePrivate(GroupOrder.prototype, 'order', () => nothing),
+  },
+  'a wait covers the launch': {
+    broken: 'a launch waits for the oldest mark of the stream before',
+    kinds,
+    break: () =>
+      replacePrivate(
+        GroupOrder.prototype,
+        'useAt',
+        () =>
+          function (this: GroupOrder, slot: number): object {
+            return { clocks: this['clocks'], slot, stamp: 1 }
+          },
+      ),
+  },
+  'a wait of a launch is noted once it is made': {
+    broken: 'a launch notes its order first, which stays although the driver refuses the wait',
+    kinds,
+    break: () =>
+      replace(
+        Clocks.prototype,
+        'delay',
+        original =>
+          function (this: Clocks, later: number, event: number, vectorTime: VectorTime): void {
+            this.follow(later, vectorTime)
+            original.call(this, later, event, vectorTime)
+          },
+      ),
+  },
+  'older launches are forgotten after the waits': {
+    broken: 'what a launch waits for is forgotten first: a wait that the driver refuses loses it',
+    kinds,
+    break: () =>
+      replace(
+        GroupOrder.prototype,
+        'enter',
+        original =>
+          function (this: GroupOrder, call: string, graph: number, stream: OrderedStream): void {
+            try {
+              original.call(this, call, graph, stream)
+            } catch (error) {
+              this['count'] = 0
+              throw error
+            }
+          },
+      ),
+  },
+  'each use of the memory counts': {
+    broken: 'a launch waits for the first use alone',
+    kinds,
+    break: () =>
+      replace(
+        GroupOrder.prototype,
+        'enter',
+        original =>
+          function (this: GroupOrder, call: string, graph: number, stream: OrderedStream): void {
+            this['count'] = Math.min(this['count'], 1)
+            original.call(this, call, graph, stream)
+          },
+      ),
+  },
+  'a use of an output is waited for': {
+    broken: 'the next launch overwrites an output that is still used',
+    kinds,
+    break: () => replacePrivate(GroupOrder.prototype, 'addUse', () => nothing),
+  },
+  'a use of an output waits for the launch': {
+    broken: 'work on other streams uses an output before it is there',
+    kinds,
+    break: () => replacePrivate(GroupOrder.prototype, 'followLaunch', () => nothing),
+  },
+  'an overwritten output is refused': {
+    broken: 'an output is valid after launches of other graphs',
+    kinds,
+    break: () => replacePrivate(OutputAllocation.prototype, 'checkValid', () => nothing),
+  },
+  'a refused launch makes no output valid': {
+    broken: 'the output of a graph is valid although the driver has refused its launch',
+    kinds,
+    break: () =>
+      replace(
+        GroupOrder.prototype,
+        'enter',
+        original =>
+          function (this: GroupOrder, call: string, graph: number, stream: OrderedStream): void {
+            original.call(this, call, graph, stream)
+            this.latest = graph
+          },
+      ),
+  },
+  'an output lives no longer than its scratch': {
+    broken: 'an output is valid although its memory was given back',
+    kinds,
+    break: () => replace(GroupMemory.prototype, 'loseContents', () => nothing),
+  },
+  'a block that stays held is taken': {
+    broken: 'a buffer that is held when its capture ends serves the next capture',
+    kinds,
+    break: () =>
+      replace(
+        GroupMemory.prototype,
+        'end',
+        original =>
+          function (this: GroupMemory, capture: Capture, hasGraph: boolean): void {
+            const held = [...this['arena']!.held()].filter(
+              record => !this['isShared'](record) && !this.isOutput(record),
+            )
+            original.call(this, capture, hasGraph)
+            for (const record of held) this.freeScratch(record, false)
+          },
+      ),
+  },
+  'a block that stays held is where no other graph writes': {
+    broken: 'a buffer that is held when its capture ends may lie in the scratch of earlier graphs',
+    kinds,
+    break: () => replace(GroupMemory.prototype, 'checkEnd', () => nothing),
+  },
+  'a freed output stays until its graph is closed': {
+    broken: 'a freed output serves another graph while its own can be launched',
+    kinds,
+    break: () =>
+      replace(
+        GroupArena.prototype,
+        'free',
+        original =>
+          function (this: GroupArena, record, uses): void {
+            const { uses: before } = this
+            if (this['group'].isOutput(record)) this.uses ??= []
+            original.call(this, record, uses)
+            this.uses = before
+          },
+      ),
+  },
+  'an output is granted after all work': {
+    broken: 'an output gets memory that launches of closed graphs may still write',
+    kinds,
+    break: () => replace(GroupOrder.prototype, 'finish', () => nothing),
+  },
+  'a launch waits for work on freed memory': {
+    broken: 'the next launch does not wait for work on a block that was freed after its capture',
+    kinds,
+    break: () => replace(GroupArena.prototype, 'noteUses', () => nothing),
+  },
+  'scratch outlives a graph': {
+    broken: 'the close of a graph gives scratch back that other graphs use',
+    kinds,
+    break: () =>
+      replace(
+        GroupArena.prototype,
+        'release',
+        original =>
+          function (this: GroupArena, streams: readonly Stream[]): void {
+            original.call(this, streams)
+            if (!this.lost) for (const heap of this['group'].heaps) heap.trim()
+          },
+      ),
+  },
+  'scratch outlives the last launch': {
+    broken: 'memory is given back once all graphs are closed, while their launches run',
+    kinds,
+    break: () => replace(GroupOrder.prototype, 'isComplete', () => () => true),
+  },
+  'a group has one capture at a time': {
+    broken: 'a second capture of a group gets what the first may free',
+    kinds,
+    break: () =>
+      replacePrivate(
+        GraphGroup.prototype,
+        'check',
+        original =>
+          function (this: GraphGroup, ...args: unknown[]): void {
+            const { memory } = this as unknown as { memory: GroupMemory }
+            const { capture } = memory
+            memory.capture = null
+            try {
+              Reflect.apply(original, this, args)
+            } finally {
+              memory.capture = capture
+            }
+          },
+      ),
+  },
+  'a capture settles at its end alone': {
+    broken: 'scratch that a capture has freed serves its other streams at once',
+    kinds,
+    break: () =>
+      replace(
+        GroupMemory.prototype,
+        'freeAfter',
+        original =>
+          function (this: GroupMemory, record: number): void {
+            original.call(this, record, 0, 0)
+          },
+      ),
+  },
+  'poison spares what is held': {
+    broken: 'poison fills outputs of their own and held buffers, too',
+    kinds,
+    break: () =>
+      replace(
+        GroupMemory.prototype,
+        'idle',
+        original =>
+          function* (this: GroupMemory) {
+            yield* original.call(this)
+            yield* this.taken()
+          },
+      ),
+  },
+  'outputs and held buffers sleep': {
+    broken: 'a pool that sleeps keeps no contents of its groups',
+    kinds,
+    break: () => replace(GraphGroups.prototype, 'takenInRanges', () => () => []),
   },
 }
 

@@ -3,7 +3,8 @@
 
 import type { CaptureMode } from '../src/core/order/capture.js'
 import type { Stream } from '../src/index.js'
-import type { Held, Recording, Use } from './held.js'
+import type { Groups } from './groups.js'
+import type { Held, Recording, Sharing, Use } from './held.js'
 import type { Machine } from './machine.js'
 
 export class Graphs<Point> {
@@ -11,14 +12,21 @@ export class Graphs<Point> {
   readonly open = new Map<number, Recording<Point>>()
   readonly ready = new Map<number, Recording<Point>>()
 
-  constructor(private readonly machine: Machine<Point>) {}
+  constructor(
+    private readonly machine: Machine<Point>,
+    private readonly groups: Groups<Point>,
+  ) {}
 
-  begin(name: number, stream: Stream, mode: CaptureMode): void {
+  begin(name: number, stream: Stream, mode: CaptureMode, sharing: Sharing<Point> | null): void {
     if (!this.machine.captures || stream.slot === -1 || stream.handle === 0) return
     if (stream.clocks !== this.machine.device.clocks) return
-    stream.beginCapture(mode)
+    if (sharing === null) stream.beginCapture(mode)
+    else if (!this.groups.begin(sharing, stream, mode)) return
     const [touched, known] = [new Set<Held<Point>>(), new Set<Held<Point>>()]
-    this.open.set(name, { origin: stream, capture: stream.capture!, touched, known, graph: null })
+    const [number, details] = [sharing === null ? 0 : ++sharing.captures, { touched, known, graph: null }]
+    const recording = { origin: stream, capture: stream.capture!, ...details, sharing, number, shared: [] }
+    this.open.set(name, recording)
+    if (sharing !== null) sharing.capture = recording
   }
 
   /** The capture that an open stream is part of. */
@@ -38,16 +46,17 @@ export class Graphs<Point> {
   }
 
   /** Ends a capture, with its other streams joined or not. A capture that fails to end is over, too. */
-  end(name: number): void {
+  end(name: number, free: (held: Held<Point>) => void): void {
     const recording = this.open.get(name)
     if (recording === undefined) return
     for (const held of recording.touched) if (!held.buffer.freed) this.announce(held, recording)
     try {
-      recording.graph = recording.origin.endCapture()
+      this.groups.end(recording, free)
       this.ready.set(name, recording)
     } finally {
       if (recording.capture.ended) {
         this.open.delete(name)
+        this.groups.ended(recording)
         if (recording.graph === null) this.forget(recording)
       }
     }
@@ -58,24 +67,30 @@ export class Graphs<Point> {
     if (recording === undefined) return
     recording.origin.abortCapture()
     this.open.delete(name)
+    this.groups.ended(recording)
     this.forget(recording)
   }
 
   /**
-   * Orders all uses of the graph's buffers before the launch, if possible. From then on they hold the graph's
-   * contents.
+   * Orders all uses of the graph's buffers before the launch, if possible, unless the library does. From then on they
+   * hold the graph's contents. Returns false if there is no launch.
    */
-  launch(name: number, stream: Stream, putBefore: (uses: readonly Use<Point>[]) => boolean): void {
+  launch(name: number, stream: Stream, putBefore: (uses: readonly Use<Point>[]) => boolean): boolean {
     const recording = this.ready.get(name)
-    if (recording === undefined || stream.slot === -1 || stream.clocks !== recording.origin.clocks) return
-    const touched = [...recording.touched]
-    if (!putBefore(touched.flatMap(({ run }) => run.uses))) return
-    recording.graph!.launch(stream)
+    if (recording === undefined || stream.slot === -1 || stream.clocks !== recording.origin.clocks) return false
+    const [touched, { sharing }] = [[...recording.touched], recording]
+    const before = touched.flatMap(held => held.run.uses.filter(use => !this.groups.orders(sharing, held, use)))
+    if (!putBefore(before)) return false
+    if (sharing === null) recording.graph!.launch(stream)
+    else if (!this.groups.launch(recording, stream)) return false
     const point = this.machine.pointOf(stream)
     for (const { pool, run, captured } of touched) {
-      run.uses = [{ point, stream, byGraph: pool !== -1 }]
-      run.stamp = captured.get(recording)!.stamp
+      const { uses, stamp } = captured.get(recording)!
+      if (uses.length === 0) continue // the driver has refused the write
+      run.uses = [{ point, stream, byGraph: pool !== -1, sharing }]
+      run.stamp = stamp
     }
+    return true
   }
 
   /** Whether a graph may still use the buffer. */
@@ -87,6 +102,7 @@ export class Graphs<Point> {
     const recording = this.ready.get(name)
     if (recording === undefined) return
     this.ready.delete(name)
+    this.groups.closing(recording)
     recording.graph!.close()
   }
 

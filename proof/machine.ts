@@ -1,7 +1,16 @@
 import type { CachingPool } from '../src/core/pool/caching/caching-pool.js'
 import type { Pool } from '../src/core/pool/pool.js'
 import type { FaultRule } from '../src/entries/simulated.js'
-import type { Device, DeviceBuffer, Event, GrowableBuffer, HostPool, HostPoolOptions, Stream } from '../src/index.js'
+import type {
+  Device,
+  DeviceBuffer,
+  Event,
+  GraphGroup,
+  GrowableBuffer,
+  HostPool,
+  HostPoolOptions,
+  Stream,
+} from '../src/index.js'
 
 /** The buffers that went through a watched pool so far, and those that are held. */
 export interface WatchedCounts {
@@ -43,8 +52,19 @@ export interface Machine<Point> {
   told(of: Event | Stream | Device): void
   /** A request is about to be made, of exactly `units`, or 0 for an uncounted request. */
   requested(pool: CachingPool, units: number, stream: Stream): void
-  /** The result of that request. */
-  granted(buffer: DeviceBuffer | null, pool: CachingPool, stream: Stream): void
+  /**
+   * The result of that request; with a group, memory that all graphs of the group may use, or if it `isOwn`, no other
+   * graph.
+   */
+  granted(
+    buffer: DeviceBuffer | null,
+    pool: CachingPool,
+    stream: Stream,
+    group: GraphGroup | null,
+    isOwn?: boolean,
+  ): void
+  /** A capture has ended, and no other graph of its group may use the memory of this buffer. */
+  pinned(start: number): void
   /** A buffer is about to be freed after all work of these points, on the streams that the free names. */
   freed(start: number, covered: readonly Point[], pool: CachingPool | null, units: number): void
   /** The free was refused. */

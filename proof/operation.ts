@@ -3,7 +3,7 @@
 
 import { formatBytes } from '../src/core/base/bytes.js'
 import type { FaultRule } from '../src/entries/simulated.js'
-import type { CaptureMode } from '../src/index.js'
+import type { CaptureMode, OutputLifetime } from '../src/index.js'
 
 export type StreamKind = 'own' | 'adopted' | 'adopted blocking' | 'per-thread default' | 'of the peer'
 
@@ -28,12 +28,18 @@ export type Operation =
   | { do: 'hold'; stream: number }
   | { do: 'release' }
   /** later work of the stream, and of streams that wait for it, becomes a graph */
-  | { do: 'capture'; graph: number; stream: number; mode: CaptureMode }
+  | { do: 'capture'; graph: number; stream: number; mode: CaptureMode; group?: number }
   /** whether the streams that are part of it are joined first */
   | { do: 'end capture'; graph: number; join: boolean }
   | { do: 'abort capture'; graph: number }
   | { do: 'launch'; graph: number; stream: number }
   | { do: 'close graph'; graph: number }
+  | { do: 'make group'; group: number; pool: number; refuses: boolean; poison: boolean }
+  /** in the capture of a group that the stream is part of */
+  | { do: 'output'; buffer: number; stream: number; bytes: number; lifetime: OutputLifetime }
+  | { do: 'reserve group'; group: number; bytes: number }
+  | { do: 'trim group'; group: number; bytes: number }
+  | { do: 'close group'; group: number }
   | { do: 'process deferred'; pool: number }
   | { do: 'trim'; pool: number; bytes: number }
   /** with all work complete nothing may be pending */

@@ -6,6 +6,9 @@
 // A grant is judged by the memory behind its addresses (mapped-memory.ts), and an unmapping by the addresses: work may
 // use the same memory elsewhere.
 //
+// Captures of a group of graphs may be given the same memory. Then each launch must come after all work that used it.
+// The file is long because each check looks at the same uses of memory.
+//
 // Memory that sleeps keeps its buffers and graphs, and gets other memory behind its addresses. A pool's own copies are
 // work like any other, and the pool must order them: no later work may use their memory before them.
 
@@ -28,6 +31,9 @@ interface Uses {
   readonly copies: Map<Queue, Point>
   readonly writes: Map<Queue, Point>
   readonly captured: Map<CapturedWork, CapturedNode[]>
+  /** the group of graphs whose memory it is; null for none. Then the launches among the last work count alone, too */
+  readonly group: unknown
+  readonly launches: Map<Queue, Point>
 }
 
 /** A block that was handed out: its addresses, and its memory. */
@@ -39,6 +45,8 @@ interface Held {
   /** less than there are addresses while it sleeps */
   memory: readonly Interval[]
   readonly uses: Uses
+  /** an output of a graph, which the library orders after launches */
+  readonly isOutput: boolean
 }
 
 /** Memory of a freed block that was not handed out again. */
@@ -48,6 +56,13 @@ interface Freed extends Held {
   /** the pool of the block, and its size; the size is 0 once a part is gone */
   readonly pool: unknown
   readonly units: number
+}
+
+/** A capture of a group: the addresses that it was granted, and by stream the last launch of its graph. */
+interface InGroup {
+  readonly group: unknown
+  readonly granted: Interval[]
+  readonly launches: Map<Queue, Point>
 }
 
 export class Oracle {
@@ -64,6 +79,8 @@ export class Oracle {
   private readonly through = new Map<Mapping, Uses>()
   /** by capture: the memory that its work uses */
   private readonly memoryOf = new Map<CapturedWork, Set<Uses>>()
+  /** the graphs of groups */
+  private readonly inGroups = new Map<CapturedWork, InGroup>()
   /** pools and buffers that sleep or are about to, and whether an address is theirs */
   private readonly asleep = new Map<unknown, (ptr: number) => boolean>()
   /** freed memory of graphs, and by address uses by graphs, while the memory sleeps */
@@ -76,7 +93,14 @@ export class Oracle {
   ) {}
 
   /** A pool hands memory to a stream; with null, to the host, which writes it at once. */
-  grant(start: number, end: number, queue: Queue | null, owner: unknown = null): void {
+  grant(
+    start: number,
+    end: number,
+    queue: Queue | null,
+    owner: unknown = null,
+    group: unknown = null,
+    isOwn = false,
+  ): void {
     this.grants++
     const memory = this.mapped.behind(start, end)
     memory.forEach((part, index) => {
@@ -88,10 +112,12 @@ export class Oracle {
       this.large++
       if (!mapping.isHome) this.inViews++
     }
-    const uses = newUses()
+    const uses = newUses(group)
     let isTakeover = false
     this.take(memory, old => {
-      this.refuseUnordered(old.uses, queue, () => `${where(start, end)} was given to ${nameOf(queue)}`)
+      const seen = group === null || isOwn || old.uses.group !== group ? old.uses : usesIn(old.uses, queue!.capture!)
+      this.refuseUnordered(seen, queue, () => `${where(start, end)} was given to ${nameOf(queue)}`)
+      for (const [user, point] of old.uses.launches) uses.launches.set(user, point)
       for (const [user, point] of old.uses.copies) uses.copies.set(user, point)
       for (const [user, point] of old.uses.writes) uses.writes.set(user, point)
       for (const [user, point] of old.uses.run) {
@@ -99,17 +125,42 @@ export class Oracle {
         if (!this.order.comesBefore(point, null)) uses.run.set(user, point)
       }
       for (const [capture, nodes] of old.uses.captured) {
-        if (!capture.isGone) for (const node of nodes) this.noteCaptured(uses, capture, node)
+        // A block may have been a part of a larger one that other graphs of the group use elsewhere.
+        const isElsewhere = this.inGroups.has(capture) && !this.isGranted(capture, start, end)
+        if (!capture.isGone && !isElsewhere) for (const node of nodes) this.noteCaptured(uses, capture, node)
       }
     })
     if (isTakeover) this.takeovers++
-    this.held.set(start, { ptr: start, end, owner, memory, uses })
+    this.held.set(start, { ptr: start, end, owner, memory, uses, isOutput: isOwn })
+    if (group === null) return
+    const capture = queue!.capture!
+    const graph: InGroup = this.inGroups.get(capture) ?? { group, granted: [], launches: new Map() }
+    this.inGroups.set(capture, graph)
+    graph.granted.push({ start, end })
+  }
+
+  /** The latest capture of a group has ended with this memory held: no other graph, and no launch, may use it. */
+  pinned(start: number): void {
+    const { end, uses } = this.held.get(start)!
+    const others = [...this.inGroups].filter(([, { group }]) => group === uses.group).slice(0, -1)
+    for (const [capture, { launches }] of others) {
+      if (!this.isGranted(capture, start, end)) continue
+      if (!capture.isGone) throw new WrongGrant(`${where(start, end)} stays held while a graph may use it`)
+      this.refuseUnordered({ ...newUses(), run: launches }, null, () => `${where(start, end)} stays held`)
+    }
   }
 
   /** A program has memory that no pool handed out, or now has another length of it. */
   adopt(start: number, end: number, owner: unknown): void {
     const uses = this.held.get(start)?.uses ?? newUses()
-    this.held.set(start, { ptr: start, end, owner, memory: this.mapped.mappedBehind(start, end), uses })
+    this.held.set(start, {
+      ptr: start,
+      end,
+      owner,
+      memory: this.mapped.mappedBehind(start, end),
+      uses,
+      isOutput: false,
+    })
   }
 
   /** Some work uses memory. */
@@ -123,15 +174,22 @@ export class Oracle {
     for (const held of this.held.values()) {
       if (!overlap(held.memory, memory)) continue
       this.refuseRace(held.uses, work, worker, () => where(held.ptr, held.end))
+      if (held.isOutput) this.refuseEarly(held.uses.launches, work, () => where(held.ptr, held.end))
       this.noteUse(held.uses, work, worker)
       memory = without(memory, held.memory)
     }
-    if (worker !== 'program' && memory.length > 0) this.copied(memory, work, worker, start, end)
+    if (worker === 'program') this.usedInGroups(memory, work)
+    else if (memory.length > 0) this.copied(memory, work, worker, start, end)
   }
 
   launched(capture: CapturedWork, launch: Point): void {
+    this.inGroups.get(capture)?.launches.set(launch.queue, launch)
     for (const uses of this.memoryOf.get(capture) ?? []) {
       this.refuseRace(uses, launch, 'program', () => 'memory of a graph')
+      if (uses.group !== null) {
+        this.refuseEarly(uses.run, launch, () => 'memory of a group')
+        uses.launches.set(launch.queue, launch)
+      }
       uses.run.set(launch.queue, launch)
     }
   }
@@ -230,6 +288,15 @@ export class Oracle {
     return this.freed.every(old => !overlap(old.memory, memory) || this.isCovered(old, queue))
   }
 
+  /** A shared output is scratch, which no program has. */
+  private usedInGroups(memory: readonly Interval[], work: Point): void {
+    for (const { uses, memory: part, ptr, end } of this.freed) {
+      if (uses.group === null || !overlap(part, memory)) continue
+      this.refuseEarly(uses.launches, work, () => where(ptr, end))
+      this.noteUse(uses, work, 'program')
+    }
+  }
+
   /** A pool's own copy of memory that no program has. */
   private copied(memory: readonly Interval[], work: Point, worker: Worker, ptr: number, end: number): void {
     let rest = memory
@@ -241,7 +308,7 @@ export class Oracle {
     if (rest.length === 0) return
     const uses = newUses()
     this.noteUse(uses, work, worker)
-    this.freed.push({ ptr, end, owner: null, memory: rest, uses, covered: [], pool: null, units: 0 })
+    this.freed.push({ ptr, end, owner: null, memory: rest, uses, isOutput: false, covered: [], pool: null, units: 0 })
   }
 
   private isAsleepAt(ptr: number): boolean {
@@ -266,6 +333,19 @@ export class Oracle {
       if (user === work.queue || this.order.comesBefore(point, work.queue)) continue
       const copy = worker === 'program' ? 'work of' : 'a copy on'
       throw new WrongGrant(`${copy} ${nameOf(work.queue)} uses ${what()} while work of ${nameOf(user)} may use it`)
+    }
+  }
+
+  private isGranted(capture: CapturedWork, start: number, end: number): boolean {
+    return overlap([{ start, end }], this.inGroups.get(capture)!.granted)
+  }
+
+  /** Launches of a group come after all that used its memory, and work with an output comes after launches. */
+  private refuseEarly(earlier: ReadonlyMap<Queue, Point>, work: Point, what: () => string): void {
+    if (work.capture !== null) return
+    for (const [user, point] of earlier) {
+      if (user === work.queue || this.order.comesBefore(point, work.queue)) continue
+      throw new WrongGrant(`work of ${nameOf(work.queue)} uses ${what()} while work of ${nameOf(user)} may use it`)
     }
   }
 
@@ -322,8 +402,14 @@ export class Oracle {
   }
 }
 
-function newUses(): Uses {
-  return { run: new Map(), copies: new Map(), writes: new Map(), captured: new Map() }
+function newUses(group: unknown = null): Uses {
+  const [run, copies, writes, launches] = [0, 1, 2, 3].map(() => new Map<Queue, Point>())
+  return { run, copies, writes, captured: new Map(), group, launches }
+}
+
+/** The uses of one capture. Others of its group may use the memory, since launches of the group never overlap. */
+function usesIn(uses: Uses, capture: CapturedWork): Uses {
+  return { ...uses, run: new Map(), captured: new Map([...uses.captured].filter(([one]) => one === capture)) }
 }
 
 /** Whether captured work that may still run uses the memory. */

@@ -7,7 +7,7 @@ import type { Kind } from './kinds.js'
 import { breakRule, type Rule } from './mutants.js'
 import type { Operation } from './operation.js'
 import type { Oracle } from './oracle.js'
-import { drawSettings, drawSlabSettings, drawSleepSettings, drawViewSettings } from './settings.js'
+import { drawGroupSettings, drawSettings, drawSlabSettings, drawSleepSettings, drawViewSettings } from './settings.js'
 import { SharedGenerator } from './shared-generator.js'
 import type { SharedOperation } from './shared-operation.js'
 import { SharedSystem } from './shared-system.js'
@@ -27,6 +27,7 @@ const DRAWN = {
   views: drawViewSettings,
   sleeping: drawSleepSettings,
   slabs: drawSlabSettings,
+  groups: drawGroupSettings,
 } as const
 
 type Step = Operation | SharedOperation

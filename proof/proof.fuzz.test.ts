@@ -16,18 +16,21 @@ const OPERATIONS = 400
 const VIEW_PROGRAMS = Math.ceil(PROGRAMS / 2)
 /** with sleep, wake and buffers that spill */
 const SLEEP_PROGRAMS = Math.ceil(PROGRAMS / 4)
+/** with graphs that share memory; one thread makes as many programs less of the first kind */
+const GROUP_PROGRAMS = Math.ceil(PROGRAMS / 3)
 /** on pools that threads share, of each kind */
 const SHARED_PROGRAMS = Number(process.env['PROOF_SHARED_PROGRAMS'] ?? 10)
 
 describe(`random programs checked against the exact order (PROOF_SEED=${SEED} PROOF_PROGRAMS=${PROGRAMS})`, () => {
-  it(`${PROGRAMS * OPERATIONS} operations without a wrong grant, and hardly a safe block is missed`, async t => {
-    const { failing, ...sums } = await runCampaign('one-thread', SEED, PROGRAMS, OPERATIONS)
+  const plain = PROGRAMS - GROUP_PROGRAMS
+  it(`${plain * OPERATIONS} operations without a wrong grant, and hardly a safe block is missed`, async t => {
+    const { failing, ...sums } = await runCampaign('one-thread', SEED, plain, OPERATIONS)
     assert.equal(failing, null, failing === null ? '' : await describeFailure(failing, OPERATIONS))
     const { operations, takeovers, ready, recognised, verbs, mostStreams } = sums
     t.diagnostic(
       `${JSON.stringify(sums)}: ${((100 * recognised) / ready).toFixed(2)} % recognised without a driver call`,
     )
-    assert.equal(operations, PROGRAMS * OPERATIONS)
+    assert.equal(operations, plain * OPERATIONS)
     assert.ok(takeovers > operations / 50, 'streams got memory of other ones')
     // Most of the rest wait for a stamp that was given when neighbours merged or uses were settled, later than the
     // oracle's points.
@@ -56,12 +59,24 @@ describe(`random programs checked against the exact order (PROOF_SEED=${SEED} PR
     assert.equal(verbs.size, 44, 'the programs do everything there is to do')
   })
 
+  it(`${GROUP_PROGRAMS * OPERATIONS} operations on graphs that share memory without a wrong launch, and hardly a needless wait`, async t => {
+    const { failing, ...sums } = await runCampaign('groups', SEED, GROUP_PROGRAMS, OPERATIONS)
+    assert.equal(failing, null, failing === null ? '' : await describeFailure(failing, OPERATIONS))
+    t.diagnostic(JSON.stringify(sums))
+    const { operations, launches, ordered, unwaited, verbs } = sums
+    assert.ok(launches > operations / 40, `${launches} launches`)
+    // Most of the others come after the work that a stamp stands for, and not after the mark that it names.
+    assert.ok(ordered > operations / 100 && unwaited >= 0.99 * ordered, `${unwaited} of ${ordered} without a wait`)
+    for (const verb of ['make group', 'output', 'reserve group', 'trim group', 'close group'])
+      assert.ok(verbs.has(verb))
+  })
+
   it('nor in a program that had one: a buffer of a closed stream, used where only the next stream in its slot had waited', async () => {
     assert.equal((await runCampaign('one-thread', 911_442, 1, OPERATIONS)).failing, null)
   })
 
   it('the same seed is the same program, and comes to the same end', async () => {
-    for (const kind of ['one-thread', 'sleeping'] as const) {
+    for (const kind of ['one-thread', 'sleeping', 'groups'] as const) {
       for (const seed of [SEED, SEED + 1, SEED + 2]) {
         const first = await runProgram(kind, seed, OPERATIONS)
         assert.deepEqual(await runProgram(kind, seed, OPERATIONS), first)

@@ -16,6 +16,8 @@ export interface Settings {
   readonly peer: boolean
   /** whether work is also captured */
   readonly captures: boolean
+  /** whether some of these are captured in groups of graphs that share memory */
+  readonly groups: boolean
   /** the sizes of most requests; `draw` makes up the rest */
   readonly sizes: readonly number[]
   readonly draw: (random: Random) => number
@@ -54,6 +56,7 @@ export function drawSettings(random: Random): Settings {
     mostHeld: one([6, 12, 40]),
     bystanders: 0,
     captures: random.below(5) < 2,
+    groups: false,
     peer: random.below(6) === 0,
     sizes: Array.from({ length: one([1, 2, 4]) }, () => drawSize(random)),
     draw: drawSize,
@@ -123,6 +126,23 @@ export function drawSlabSettings(random: Random): Settings {
     spacers: [],
     mostMappings: Infinity,
     sharesSlabs: true,
+  }
+}
+
+/** Graphs that share memory, on few streams; in some programs the pools sleep. */
+export function drawGroupSettings(random: Random): Settings {
+  const sleeping = drawSleepSettings(random)
+  return {
+    ...sleeping,
+    captures: true,
+    groups: true,
+    mostStreams: Math.min(sleeping.mostStreams, 6),
+    mostHeld: Math.min(sleeping.mostHeld, 12),
+    sizes: Array.from({ length: 3 }, () => drawSize(random)),
+    draw: drawSize,
+    spacers: [],
+    sleeps: random.below(3) === 0 ? sleeping.sleeps : null,
+    pools: sleeping.pools.map(pool => (random.below(4) === 0 ? { ...pool, backing: 'segments' } : pool)),
   }
 }
 

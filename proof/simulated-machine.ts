@@ -11,6 +11,7 @@ import type { FaultRule } from '../src/entries/simulated.js'
 import {
   type Device,
   type DeviceBuffer,
+  type GraphGroup,
   type GrowableBuffer,
   type HostPool,
   type HostPoolOptions,
@@ -127,7 +128,13 @@ export class SimulatedMachine implements Machine<Point> {
     this.secondsBefore = this.driver.modelledSeconds
   }
 
-  granted(buffer: DeviceBuffer | null, pool: CachingPool, stream: Stream): void {
+  granted(
+    buffer: DeviceBuffer | null,
+    pool: CachingPool,
+    stream: Stream,
+    group: GraphGroup | null,
+    isOwn = false,
+  ): void {
     if (this.isReady) {
       this.ready++
       if (this.driver.modelledSeconds === this.secondsBefore) this.recognised++ // every call costs something
@@ -136,7 +143,11 @@ export class SimulatedMachine implements Machine<Point> {
     stream.context.activate()
     const units = pool.records.unitsOf(buffer.record)
     const ptr = pool.addressOfRecord(buffer.record) // the program itself has no address
-    this.oracle.grant(ptr, ptr + units * UNIT_BYTES, this.driver.queueOf(stream.handle), pool)
+    this.oracle.grant(ptr, ptr + units * UNIT_BYTES, this.driver.queueOf(stream.handle), pool, group, isOwn)
+  }
+
+  pinned(start: number): void {
+    this.oracle.pinned(start)
   }
 
   freed(start: number, covered: readonly Point[], pool: CachingPool | null, units: number): void {

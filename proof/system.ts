@@ -15,10 +15,11 @@ import type { Event } from '../src/core/order/event.js'
 import { Stream } from '../src/core/order/stream.js'
 import { CachingPool } from '../src/core/pool/caching/caching-pool.js'
 import { classUnits } from '../src/core/pool/caching/stream-caches.js'
-import type { DeviceBuffer, GrowableBuffer, HostPool } from '../src/index.js'
+import type { DeviceBuffer, GrowableBuffer, HostPool, OutputLifetime } from '../src/index.js'
 import { Events } from './events.js'
 import { Graphs } from './graphs.js'
-import { type Held, type History, historyOf, type Recording, type Use } from './held.js'
+import { Groups, reserve } from './groups.js'
+import { type Held, type History, historyOf, type Recording, type Sharing, type Use } from './held.js'
 import { limitMappings } from './limit-mappings.js'
 import type { Machine } from './machine.js'
 import { Observers } from './observers.js'
@@ -41,15 +42,27 @@ export interface SystemCounts {
   /** of graphs */
   readonly launches: number
   readonly refused: number
+  /** launches in groups whose order was known by the exact order, and those of them that got no further wait */
+  readonly ordered: number
+  readonly unwaited: number
 }
 
-export const NO_COUNTS: SystemCounts = { sleeps: 0, wakes: 0, spills: 0, launches: 0, refused: 0 }
+export const NO_COUNTS: SystemCounts = {
+  sleeps: 0,
+  wakes: 0,
+  spills: 0,
+  launches: 0,
+  refused: 0,
+  ordered: 0,
+  unwaited: 0,
+}
 
 export class System<Point> {
   readonly pools: readonly CachingPool[]
   /** open ones, by name; 0 is the legacy default stream */
   readonly streams = new Map<number, Stream>()
   readonly held = new Map<number, Held<Point>>()
+  readonly groups: Groups<Point>
   readonly graphs: Graphs<Point>
   private readonly events = new Events()
   /** by event, last recorded on a captured stream: the capture */
@@ -79,8 +92,9 @@ export class System<Point> {
     private readonly machine: Machine<Point>,
   ) {
     const { device, peer } = machine
-    this.graphs = new Graphs(machine)
     this.pools = settings.pools.map(options => device.createPool(options))
+    this.groups = new Groups(machine, this.pools, this.held)
+    this.graphs = new Graphs(machine, this.groups)
     for (const { central } of this.pools) limitMappings(central.backing, settings.mostMappings)
     if (peer !== null) for (const pool of this.pools) pool.setAccess(peer, 'readWrite')
     const devices = peer === null ? [device] : [device, peer]
@@ -125,6 +139,8 @@ export class System<Point> {
       spills: spills?.spills ?? 0,
       launches,
       refused: this.refused + (sleeps?.refused ?? 0),
+      ordered: this.groups.ordered,
+      unwaited: this.groups.unwaited,
     }
   }
 
@@ -135,6 +151,7 @@ export class System<Point> {
     })
     this.host?.check()
     this.spills?.check()
+    this.groups.check()
   }
 
   /** Compares and frees all buffers, and closes everything. */
@@ -148,14 +165,17 @@ export class System<Point> {
     this.machine.told(device)
     await this.wakeAll()
     this.spills?.finish(device.defaultStream)
-    for (const { buffer, bytes, run } of this.held.values()) {
-      if (run.uses.length > 0 && bytes > 0) this.machine.compare(buffer, bytes, run.stamp, device.defaultStream)
+    for (const held of this.held.values()) {
+      const { buffer, bytes, run } = held
+      if (!this.groups.isStale(held) && run.uses.length > 0 && bytes > 0)
+        this.machine.compare(buffer, bytes, run.stamp, device.defaultStream)
     }
     device.synchronize()
     this.machine.end()
     this.freeAll()
     for (const name of [...this.graphs.ready.keys()]) this.graphs.close(name)
     this.freeAll()
+    this.groups.finish()
     this.check()
     for (const pool of this.pools) {
       this.checkIdle(pool)
@@ -237,7 +257,10 @@ export class System<Point> {
         break
       case 'capture': {
         const stream = this.streams.get(operation.stream)
-        if (stream !== undefined) this.graphs.begin(operation.graph, stream, operation.mode)
+        const sharing = operation.group === undefined ? null : this.groups.open.get(operation.group)
+        if (stream !== undefined && sharing !== undefined) {
+          this.graphs.begin(operation.graph, stream, operation.mode, sharing)
+        }
         break
       }
       case 'end capture':
@@ -253,6 +276,19 @@ export class System<Point> {
       }
       case 'close graph':
         this.graphs.close(operation.graph)
+        break
+      case 'make group':
+        this.groups.make(operation)
+        break
+      case 'output':
+        this.output(operation)
+        break
+      case 'reserve group':
+      case 'trim group':
+        this.groups.change(operation)
+        break
+      case 'close group':
+        this.groups.close(operation.group)
         break
       case 'process deferred':
         this.pools[operation.pool].processDeferred()
@@ -340,7 +376,9 @@ export class System<Point> {
   private actions(): SleepActions {
     const all = (memory: Sleeping) => [...this.held.values()].filter(held => this.memoryOf(held) === memory)
     return {
-      loseContents: memory => {
+      loseContents: (memory, keep) => {
+        if (memory instanceof CachingPool) this.groups.slept(memory)
+        if (keep === 'host') return
         for (const { run } of all(memory)) run.uses = []
         if (memory === this.pools[0]) this.spills!.loseContents()
       },
@@ -425,14 +463,16 @@ export class System<Point> {
 
   /** The pool's counters agree with the program's. */
   private checkCounts(pool: CachingPool, index: number): void {
-    const held = [...this.held.values()].filter(one => one.pool === index)
+    // The memory of a shared output counts until its capture ends, also once it was freed.
+    const held = [...this.held.values()].filter(one => one.pool === index && one.output !== 'shared')
     const others = index === 0 && this.spills !== null ? this.spills.counts : NONE
-    const requested = held.reduce((sum, { bytes }) => sum + bytes, others.requestedBytes)
+    const shared = this.groups.countsIn(index)
+    const requested = held.reduce((sum, { bytes }) => sum + bytes, others.requestedBytes + shared.requestedBytes)
     const { liveBuffers, requestedBytes, allocations, frees } = pool.stats()
     assert.deepEqual(
       { liveBuffers, requestedBytes, allocations, frees },
       {
-        liveBuffers: held.length + others.liveBuffers,
+        liveBuffers: held.length + others.liveBuffers + shared.liveBuffers,
         requestedBytes: requested,
         allocations: this.allocations[index] + others.allocations,
         frees: allocations - liveBuffers,
@@ -442,15 +482,8 @@ export class System<Point> {
   }
 
   private reserve(pool: CachingPool, bytes: number): void {
-    if (pool.asleep) {
-      assertAsleep(() => pool.reserve(bytes))
-      return
-    }
-    try {
-      pool.reserve(bytes)
-    } catch (error) {
-      if (!(error instanceof OutOfMemoryError)) throw error
-    }
+    if (pool.asleep) assertAsleep(() => pool.reserve(bytes))
+    else reserve(pool, bytes)
   }
 
   /** Allocates once the pool says that there may be room. */
@@ -481,7 +514,7 @@ export class System<Point> {
       throw error
     }
     this.machine.resized(buffer, bytes)
-    this.held.set(name, newHeld(buffer, -1, bytes, 0, null))
+    this.held.set(name, newHeld(buffer, -1, bytes, 0, null, null))
   }
 
   /** A graph that uses the buffer could not be launched any more. */
@@ -517,7 +550,7 @@ export class System<Point> {
       return
     }
     try {
-      this.graphs.launch(name, stream, uses => this.putBefore(uses, stream))
+      if (!this.graphs.launch(name, stream, uses => this.putBefore(uses, stream))) return
     } catch (error) {
       // The graph may have memory of a pool that its work does not use.
       const isAsleep = error instanceof PoolError && /asleep/.test(error.message)
@@ -526,6 +559,7 @@ export class System<Point> {
     }
     this.launches++
     for (const held of touched) this.sleeps?.wrote(this.memoryOf(held))
+    if (recording.sharing !== null) this.sleeps?.wrote(this.pools[recording.sharing.pool])
   }
 
   private open({ stream: name, kind }: Operation & { do: 'open' }): void {
@@ -585,7 +619,7 @@ export class System<Point> {
     for (const held of this.held.values()) {
       const own = held.buffer.stream
       const uses = held.run.uses.filter(use => use.stream === stream && !use.byGraph)
-      if (own === stream || uses.length === 0) continue
+      if (own === stream || uses.length === 0 || held.output !== null) continue
       if (own.closed || !uses.every(use => this.comesBefore(use, own))) {
         if (!this.isAsleep(held)) this.announce(held, stream)
         else if (own.closed || !canOrder(stream, own)) return false
@@ -613,19 +647,38 @@ export class System<Point> {
       return
     }
     this.machine.requested(pool, alignment === 0 ? units : 0, stream)
+    const sharing = madeIn?.sharing?.pool === index ? madeIn.sharing : null
     const buffer = pool.tryAllocate(bytes, stream, alignment === 0 ? undefined : alignment)
-    this.machine.granted(buffer, pool, stream)
+    this.machine.granted(buffer, pool, stream, sharing?.group ?? null)
     if (buffer === null) return
     this.allocations[index]++
-    const held: Held<Point> = newHeld(buffer, index, bytes, units, madeIn)
+    const held: Held<Point> = newHeld(buffer, index, bytes, units, madeIn, sharing)
     this.held.set(name, held)
     if (fill && bytes >= 4) this.write(held, stream)
+  }
+
+  private output({ buffer: name, stream: streamName, bytes, lifetime }: Operation & { do: 'output' }): void {
+    const stream = this.usable(streamName)
+    const madeIn = stream === undefined ? null : this.graphs.of(stream)
+    if (stream === undefined || madeIn === null || madeIn.sharing === null) return
+    const output = this.groups.output(madeIn, stream, bytes, lifetime)
+    if (output === null) return
+    const { pool } = madeIn.sharing
+    this.allocations[pool]++
+    const held: Held<Point> = newHeld(output, pool, bytes, 0, madeIn, madeIn.sharing, lifetime)
+    this.held.set(name, held)
+    this.write(held, stream)
   }
 
   private free({ buffer: name, stream: streamName, announce, byAddress }: Operation & { do: 'free' }): void {
     const held = this.held.get(name)
     if (held === undefined) return
-    const { buffer } = held
+    const { buffer, output, sharing } = held
+    if (output === 'shared') {
+      buffer.free()
+      this.held.delete(name)
+      return
+    }
     const own = buffer.stream
     let on = (streamName === undefined ? undefined : this.streams.get(streamName)) ?? own
     // A use on a closed stream can no longer be ordered before another stream: free on the buffer's own stream then.
@@ -635,7 +688,8 @@ export class System<Point> {
     if (uses.some(use => use.stream.closed && !use.byGraph && !this.comesBefore(use, on))) on = own
     const recording = this.graphs.of(on)
     const inCapture = recording === null ? [] : historyOf(held, recording).uses
-    const pending = [...uses, ...inCapture].filter(
+    // The library knows the uses of an output.
+    const pending = [...(output === null ? uses : []), ...inCapture].filter(
       use => !(use.byGraph || held.announced.has(use.stream) || use.stream.closed) && !this.comesBefore(use, on),
     )
     // Work of the default stream can be neither ordered nor announced while a captured stream blocks it.
@@ -654,15 +708,17 @@ export class System<Point> {
     const pool = held.pool === -1 ? null : this.pools[held.pool]
     const units = recording === null && held.captured.size === 0 ? held.units : 0
     // The address alone would count as a use in each capture.
-    const ptr = pool === null ? (buffer as GrowableBuffer).allocation.range.base : pool.addressOfRecord(buffer.record)
+    const ptr =
+      pool === null ? (buffer as GrowableBuffer).allocation.range.base : this.groups.addressOf(buffer, held.pool)
     this.machine.freed(ptr, covered, pool, units)
     try {
-      if (byAddress && on === own && pool !== null) pool.deallocate(ptr)
+      if (byAddress && on === own && pool !== null && output === null) pool.deallocate(ptr)
       else if (on === own) buffer.free()
       else buffer.free(on)
     } finally {
       if (buffer.freed) this.held.delete(name)
       else this.machine.notFreed(ptr)
+      if (sharing !== null) sharing.isExact = false
     }
     if (pool === null) this.sleeps!.forget(buffer as GrowableBuffer)
     assert.throws(() => buffer.free(), PoolError)
@@ -693,13 +749,23 @@ export class System<Point> {
       assertAsleep(() => this.machine.compare(held.buffer, held.bytes, 0, stream))
       return
     }
+    if (this.groups.isRefused(held, this.graphs.of(stream))) {
+      assert.throws(() => this.machine.compare(held.buffer, held.bytes, 0, stream), PoolError)
+      return
+    }
     if (!write && !held.run.isWhole && this.graphs.of(stream) === null) return
     const { uses } = historyOf(held, this.graphs.of(stream))
     // Captured work may begin with a write to a buffer that ran work has written.
     if (uses.length === 0 && !(write && held.run.uses.length > 0)) return
-    if (!this.putBefore(write ? uses : uses.slice(0, 1), stream)) return
-    if (write) this.write(held, stream)
-    else this.read(held, stream)
+    const before = write ? uses : uses.slice(0, 1)
+    if (
+      !this.putBefore(
+        before.filter(use => !this.groups.follows(held, use, stream)),
+        stream,
+      )
+    )
+      return
+    this.groups.attempt(held, () => (write ? this.write(held, stream) : this.read(held, stream)))
   }
 
   private write(held: Held<Point>, stream: Stream): void {
@@ -709,12 +775,14 @@ export class System<Point> {
     history.stamp = stamp
     history.isWhole = true
     if (stream.capture === null) this.sleeps?.wrote(this.memoryOf(held))
+    this.groups.used(held, stream)
     history.uses = [{ point: this.machine.pointOf(stream), stream, byGraph: false }]
   }
 
   private read(held: Held<Point>, stream: Stream): void {
     const history = this.touch(held, stream)
     this.machine.compare(held.buffer, held.bytes, history.stamp, stream)
+    this.groups.used(held, stream)
     history.uses.push({ point: this.machine.pointOf(stream), stream, byGraph: false })
   }
 
@@ -735,7 +803,9 @@ export class System<Point> {
       }
     }
     try {
-      this.graphs.end(graph)
+      this.graphs.end(graph, held => {
+        this.free({ do: 'free', buffer: this.nameOf(held), announce: true, byAddress: false })
+      })
     } catch (error) {
       if (join || !(error instanceof CudaError) || error.result !== RESULT.CUDA_ERROR_STREAM_CAPTURE_UNJOINED)
         throw error
@@ -813,8 +883,16 @@ export class System<Point> {
       assertAsleep(() => held.buffer.recordUse(stream))
       return
     }
-    held.buffer.recordUse(stream)
     const recording = this.graphs.of(stream)
+    if (this.groups.isRefused(held, recording)) {
+      assert.throws(() => held.buffer.recordUse(stream), PoolError)
+      return
+    }
+    this.groups.attempt(held, () => held.buffer.recordUse(stream))
+    if (held.output !== null && recording === null) {
+      held.sharing!.isExact = false // work may follow until the next launch
+      return
+    }
     if (recording === null) {
       held.announced.add(stream)
       return
@@ -830,9 +908,12 @@ function newHeld<Point>(
   bytes: number,
   units: number,
   madeIn: Recording<Point> | null,
+  sharing: Sharing<Point> | null,
+  output: OutputLifetime | null = null,
 ): Held<Point> {
   const run = { uses: [], stamp: 0, isWhole: true }
-  return { buffer, pool, bytes, units, madeIn, run, captured: new Map(), announced: new Set() }
+  const details = { captured: new Map(), announced: new Set<Stream>() }
+  return { buffer, pool, bytes, units, madeIn, run, ...details, sharing, output }
 }
 
 /** Whether a stream, captured or not, accepts work. */
