@@ -1,5 +1,5 @@
-// Rules of captures and graphs: the source of their memory, its reuse, and its return. Rules of graphs that share memory:
-// the order of their launches, whose memory a capture may take, and the validity of outputs.
+// Rules of captures and graphs: the source of their memory, its reuse, and its return. Rules of graphs that share
+// memory: the order of their launches, whose memory a capture may take, and the validity of outputs.
 
 import type { Capture } from '../src/core/order/capture.js'
 import { Clocks } from '../src/core/order/clocks.js'

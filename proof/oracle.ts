@@ -6,8 +6,8 @@
 // A grant is judged by the memory behind its addresses (mapped-memory.ts), and an unmapping by the addresses: work may
 // use the same memory elsewhere.
 //
-// Captures of a group of graphs may be given the same memory. Then each launch must come after all work that used it. The
-// file is long because each check looks at the same uses of memory.
+// Captures of a group of graphs may be given the same memory. Then each launch must come after all work that used it.
+// The file is long because each check looks at the same uses of memory.
 //
 // Memory that sleeps keeps its buffers and graphs, and gets other memory behind its addresses. A pool's own copies are
 // work like any other, and the pool must order them: no later work may use their memory before them.

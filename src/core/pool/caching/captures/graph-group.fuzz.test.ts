@@ -219,6 +219,8 @@ class Program {
     if (subject === undefined) return
     attempt(() => subject.graph.close())
     subject.isOpen = false
+    // Without open graphs the pool may give scratch back, and shared outputs with it.
+    if (!this.subjects.some(({ isOpen }) => isOpen)) this.latest = null
   }
 
   /** Compares the result of a launch. */
