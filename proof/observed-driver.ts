@@ -232,14 +232,9 @@ export class ObservedDriver extends SimulatedDriver {
     this.oracle.used(...this.spanOf(target), point, this.copier('pool writes'))
   }
 
-  override cuMemcpyBatchAsync(
-    copies: readonly BatchedCopy[],
-    direction: CopyDirection,
-    sourceOrder: number,
-    stream: number,
-  ): void {
+  override cuMemcpyBatchAsync(copies: readonly BatchedCopy[], direction: CopyDirection, stream: number): void {
     this.beforeCopy?.(stream)
-    super.cuMemcpyBatchAsync(copies, direction, sourceOrder, stream)
+    super.cuMemcpyBatchAsync(copies, direction, stream)
     const point = this.order.submit(this.queueOf(stream))
     const isToHost = direction === 'toHost'
     for (const { host, ptr } of copies) {

@@ -174,5 +174,3 @@ export const CU_STREAM_PER_THREAD = 2
 
 /** CUmemcpySrcAccessOrder: the source is read in stream order */
 export const CU_MEMCPY_SRC_ACCESS_ORDER_STREAM = 1
-/** CUmemcpySrcAccessOrder: the source is read before the call returns */
-export const CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL = 2

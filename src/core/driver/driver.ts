@@ -134,16 +134,11 @@ export interface Driver {
   cuMemcpyDtoHAsync(target: ArrayBufferView, source: number, stream: number): void
   cuMemcpyDtoDAsync(target: number, source: number, bytes: number, stream: number): void
   /**
-   * 1 to 1,024 copies, which may run in any order; host memory that is copied to is registered. `sourceOrder` is a
-   * CUmemcpySrcAccessOrder. In no legacy default stream, and no captured one; needs driver 12.8. A GPU's driver may
-   * take an unknown `ptr` for host memory
+   * 1 to 1,024 copies, which may run in any order; the host memory is registered, and read when its copy runs. In no
+   * legacy default stream, and no captured one; needs driver 12.8. A GPU's driver may take an unknown `ptr` for host
+   * memory
    */
-  cuMemcpyBatchAsync(
-    copies: readonly BatchedCopy[],
-    direction: CopyDirection,
-    sourceOrder: number,
-    stream: number,
-  ): void
+  cuMemcpyBatchAsync(copies: readonly BatchedCopy[], direction: CopyDirection, stream: number): void
   /** between two contexts, through the host if peer access is not possible */
   cuMemcpyPeerAsync(
     target: number,

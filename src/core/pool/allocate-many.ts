@@ -7,9 +7,6 @@ import { type ByteSize, bytesOf } from '../base/byte-size.js'
 import { describe, formatBytes } from '../base/bytes.js'
 import { OutOfMemoryError } from '../base/errors.js'
 import { isDriverError, thrownText } from '../base/thrown.js'
-import { CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL } from '../driver/constants.js'
-import { copyMany } from '../driver/copy-many.js'
-import type { BatchedCopy } from '../driver/driver.js'
 import type { Stream } from '../order/stream.js'
 import { DeviceArray, type TypedArray, typeOf } from './array.js'
 import type { DeviceBuffer } from './buffer.js'
@@ -77,17 +74,18 @@ function write(
   arrays: readonly TypedArray[],
   sizes: readonly number[],
 ): void {
-  const copies = buffers.map((buffer, index): BatchedCopy => {
-    const host = arrays[index]
-    if (host.byteLength === sizes[index]) return { host, ptr: buffer.rangeOf(call, 0, sizes[index]) }
-    const change = `${sizes[index]} to ${host.byteLength} bytes`
+  const addresses = buffers.map((buffer, index) => {
+    const { byteLength } = arrays[index]
+    if (byteLength === sizes[index]) return buffer.rangeOf(call, 0, byteLength)
+    const change = `${sizes[index]} to ${byteLength} bytes`
     throw new OutOfRangeError(`${call}: sources[${index}] has changed from ${change} meanwhile; leave it as it is`)
   })
   const [driver] = buffers.map(buffer => buffer.driverFor(call))
   const [{ stream }] = buffers
-  const sourceOrder = CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL
   try {
-    stream.submit(call, handle => copyMany(driver, { copies, direction: 'toDevice', sourceOrder }, handle))
+    stream.submit(call, handle => {
+      for (const [index, array] of arrays.entries()) driver.cuMemcpyHtoDAsync(addresses[index], array, handle)
+    })
   } catch (error) {
     if (isDriverError(error)) untilIdle(stream)
     throw error

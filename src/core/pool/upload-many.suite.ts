@@ -4,7 +4,6 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../base/bytes.js'
 import { OutOfMemoryError } from '../base/errors.js'
-import { RESULT } from '../driver/constants.js'
 import type { DeviceArray } from './array.js'
 import { isRefused } from './pool.fixture.js'
 import type { PoolUnderTest } from './pool.suite.js'
@@ -47,33 +46,15 @@ export function uploadManySuite(name: string, open: () => PoolUnderTest): void {
       check()
     })
 
-    it('makes one call of a driver that has batches, and a call for each array elsewhere', () => {
-      const { device, pool } = open()
-      const stream = device.createStream()
-      const made = (): number[] => ['cuMemcpyBatchAsync', 'cuMemcpyHtoDAsync'].map(call => device.calls(call))
-      const [batches, copies] = made()
-      assertContents(pool.uploadMany(arrays(), stream))
-      assert.deepEqual(made(), [batches + 1, copies])
-      for (const code of [RESULT.CUDA_ERROR_NOT_FOUND, RESULT.CUDA_ERROR_NOT_SUPPORTED]) {
-        device.driver.failCall({ call: 'cuMemcpyBatchAsync', code })
-        assertContents(pool.uploadMany(arrays(), stream))
-      }
-      assert.deepEqual(made(), [batches + 3, copies + 6])
-      device.driver.cuDriverGetVersion = () => 12_040
-      assertContents(pool.uploadMany(arrays(), stream))
-      assertContents(pool.uploadMany(arrays()))
-      assert.deepEqual(made(), [batches + 3, copies + 12])
-    })
-
     it('copies nothing if a list is bad, or an array goes meanwhile', () => {
       const { device, pool, check } = open()
-      const before = [pool.stats(), device.calls('cuMemcpyBatchAsync'), device.calls('cuMemcpyHtoDAsync')]
+      const before = [pool.stats(), device.calls('cuMemcpyHtoDAsync')]
       for (const [list, name, message] of BAD_LISTS) {
         const expected = { name, message: new RegExp(`^uploadMany${message.source}`) }
         assert.throws(() => pool.uploadMany(list as Float32Array[]), expected)
       }
       assert.throws(() => pool.uploadMany(arrays(), { streams: 1 } as object), { name: 'TypeError' })
-      assert.deepEqual([pool.stats(), device.calls('cuMemcpyBatchAsync'), device.calls('cuMemcpyHtoDAsync')], before)
+      assert.deepEqual([pool.stats(), device.calls('cuMemcpyHtoDAsync')], before)
       const sources = arrays()
       const leaving = {
         get stream() {
@@ -84,7 +65,7 @@ export function uploadManySuite(name: string, open: () => PoolUnderTest): void {
       const expected = { name: 'RangeError', message: /^uploadMany: sources\[1\] has changed from 4 to 0 bytes / }
       assert.throws(() => pool.uploadMany(sources, leaving), expected)
       assert.equal(pool.stats().liveBuffers, 0)
-      assert.deepEqual(before.slice(1), [device.calls('cuMemcpyBatchAsync'), device.calls('cuMemcpyHtoDAsync')])
+      assert.deepEqual(before.slice(1), [device.calls('cuMemcpyHtoDAsync')])
       check()
     })
 

@@ -4,18 +4,10 @@
 import assert from 'node:assert/strict'
 import { beforeEach, describe, it, type TestContext } from 'node:test'
 import { KiB } from '../../base/bytes.js'
-import {
-  CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL,
-  CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
-  CU_STREAM_CAPTURE_MODE_GLOBAL,
-  CU_STREAM_LEGACY_DEFAULT,
-  RESULT,
-} from '../constants.js'
+import { CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_LEGACY_DEFAULT } from '../constants.js'
 import { type BatchedCopy, type Driver, MOST_BATCHED_COPIES } from '../driver.js'
 import { type DriverFixture, sequence } from './contract.fixture.js'
 import { refuses } from './refuses.fixture.js'
-
-const [STREAM, AT_ONCE] = [CU_MEMCPY_SRC_ACCESS_ORDER_STREAM, CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL]
 
 export function batchSuite(fixture: DriverFixture): void {
   const { allocate, createStream, newHost, read, register } = fixture
@@ -50,23 +42,11 @@ export function batchSuite(fixture: DriverFixture): void {
       const [up, down] = [register(newHost(bytes)), register(newHost(bytes))]
       up.set(sequence(bytes))
       driver.cuMemsetD8Async(ptr, 0xee, bytes + sizes.length * KiB, stream)
-      driver.cuMemcpyBatchAsync(spread(ptr, up, sizes), 'toDevice', STREAM, stream)
-      driver.cuMemcpyBatchAsync(spread(ptr, down, sizes), 'toHost', STREAM, stream)
+      driver.cuMemcpyBatchAsync(spread(ptr, up, sizes), 'toDevice', stream)
+      driver.cuMemcpyBatchAsync(spread(ptr, down, sizes), 'toHost', stream)
       driver.cuStreamSynchronize(stream)
       assert.deepEqual(down, up)
       assert.deepEqual(read(ptr + sizes[0], KiB), new Uint8Array(KiB).fill(0xee), 'the gap is untouched')
-    })
-
-    it('pageable memory can be read during the call, and then changed', test => {
-      if (tooOld(test)) return
-      const [stream, ptr] = [createStream(), allocate(64 * KiB)]
-      const parts = [0, 1, 2, 3].map(part => sequence(12_345 + part))
-      const copies = parts.map((host, part) => ({ host, ptr: ptr + part * 16 * KiB }))
-      driver.cuMemcpyBatchAsync(copies, 'toDevice', AT_ONCE, stream)
-      for (const part of parts) part.fill(0)
-      for (const [part, { length }] of parts.entries()) {
-        assert.deepEqual(read(ptr + part * 16 * KiB, length), sequence(length))
-      }
     })
 
     it('a batch can have as many copies as the contract says', test => {
@@ -75,25 +55,22 @@ export function batchSuite(fixture: DriverFixture): void {
       const [up, down] = [0, 1].map(() => register(newHost(MOST_BATCHED_COPIES * 256)))
       up.set(sequence(up.length))
       const sizes = new Array<number>(MOST_BATCHED_COPIES).fill(256)
-      driver.cuMemcpyBatchAsync(spread(ptr, up, sizes), 'toDevice', STREAM, stream)
-      driver.cuMemcpyBatchAsync(spread(ptr, down, sizes), 'toHost', STREAM, stream)
+      driver.cuMemcpyBatchAsync(spread(ptr, up, sizes), 'toDevice', stream)
+      driver.cuMemcpyBatchAsync(spread(ptr, down, sizes), 'toHost', stream)
       driver.cuStreamSynchronize(stream)
       assert.deepEqual(down, up)
       const tooMany = [...spread(ptr, up, sizes), ...spread(ptr, up, [256])]
-      assert.throws(() => driver.cuMemcpyBatchAsync(tooMany, 'toDevice', STREAM, stream))
-      assert.throws(() => driver.cuMemcpyBatchAsync([], 'toDevice', STREAM, stream))
+      assert.throws(() => driver.cuMemcpyBatchAsync(tooMany, 'toDevice', stream))
+      assert.throws(() => driver.cuMemcpyBatchAsync([], 'toDevice', stream))
     })
 
-    it('the legacy default stream, and an unknown order of the sources, are refused', test => {
+    it('the legacy default stream is refused', test => {
       if (tooOld(test)) return
       const [stream, ptr] = [createStream(), allocate(8 * KiB)]
       const copies = spread(ptr, register(newHost(8 * KiB)), [KiB, KiB])
-      const batch = (order: number, handle: number) => () =>
-        driver.cuMemcpyBatchAsync(copies, 'toDevice', order, handle)
-      const { CUDA_ERROR_INVALID_VALUE } = RESULT
-      refuses(batch(0, stream), 'cuMemcpyBatchAsync', CUDA_ERROR_INVALID_VALUE)
-      refuses(batch(STREAM, CU_STREAM_LEGACY_DEFAULT), 'cuMemcpyBatchAsync')
-      batch(STREAM, stream)()
+      const batch = (handle: number) => () => driver.cuMemcpyBatchAsync(copies, 'toDevice', handle)
+      refuses(batch(CU_STREAM_LEGACY_DEFAULT), 'cuMemcpyBatchAsync')
+      batch(stream)()
     })
 
     it('a captured stream takes no batch, and other streams do meanwhile', test => {
@@ -102,7 +79,7 @@ export function batchSuite(fixture: DriverFixture): void {
       const host = register(newHost(8 * KiB))
       host.set(sequence(8 * KiB))
       const batch = (stream: number) =>
-        driver.cuMemcpyBatchAsync(spread(ptr, host, [2 * KiB, 2 * KiB]), 'toDevice', STREAM, stream)
+        driver.cuMemcpyBatchAsync(spread(ptr, host, [2 * KiB, 2 * KiB]), 'toDevice', stream)
       driver.cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_GLOBAL)
       batch(other)
       refuses(() => batch(captured), 'cuMemcpyBatchAsync')

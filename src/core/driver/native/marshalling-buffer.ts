@@ -8,7 +8,12 @@ import { assert } from '../../base/assert.js'
 import { describe } from '../../base/bytes.js'
 import type { Bytes } from '../../base/typed-arrays.js'
 import { exact, int, uint } from '../../libraries/arguments.js'
-import { CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE, JIT_OPTION } from '../constants.js'
+import {
+  CU_MEM_ALLOCATION_TYPE_PINNED,
+  CU_MEM_LOCATION_TYPE_DEVICE,
+  CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
+  JIT_OPTION,
+} from '../constants.js'
 import { type KernelArguments, type MemPoolProperties, MOST_BATCHED_COPIES } from '../driver.js'
 
 // Byte offsets of the parts, in the order of the buffer.
@@ -75,6 +80,7 @@ export class MarshallingBuffer {
 
     const { words } = this
     words[ALLOCATION / 4] = CU_MEM_ALLOCATION_TYPE_PINNED
+    words[COPY_ATTRIBUTES / 4] = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM
     words[ALLOCATION / 4 + 2] = CU_MEM_LOCATION_TYPE_DEVICE
     words[JIT_OPTIONS / 4] = JIT_OPTION.CU_JIT_ERROR_LOG_BUFFER
     words[JIT_OPTIONS / 4 + 1] = JIT_OPTION.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES
@@ -139,11 +145,6 @@ export class MarshallingBuffer {
     this.place(TARGETS / 4 + 2 * index, target)
     this.place(SOURCES / 4 + 2 * index, source)
     this.place(SIZES / 4 + 2 * index, bytes)
-  }
-
-  /** Writes the CUmemcpySrcAccessOrder of a batch. */
-  placeSourceOrder(order: number): void {
-    this.words[COPY_ATTRIBUTES / 4] = int(order, 'sourceOrder')
   }
 
   /** The address of a CUmemAllocationProp for memory on `device` that can be exported as `handleTypes`. */

@@ -74,9 +74,8 @@ describe('the native driver', () => {
       ['device', () => driver.cuMemAdvise(256, 256, 1, 0.5)],
       ['bytes', () => driver.cuMemPrefetchAsync(256, -1, 0, 0)],
       ['ptr', () => driver.cuMemDiscardBatchAsync(Number.NaN, 256, 0)],
-      ['ptr', () => driver.cuMemcpyBatchAsync([{ host: new Uint8Array(4), ptr: 0.5 }], 'toDevice', 1, 8)],
-      ['sourceOrder', () => driver.cuMemcpyBatchAsync([{ host: new Uint8Array(4), ptr: 256 }], 'toDevice', 0.5, 8)],
-      ['the number of copies', () => driver.cuMemcpyBatchAsync([], 'toHost', 1, 8)],
+      ['ptr', () => driver.cuMemcpyBatchAsync([{ host: new Uint8Array(4), ptr: 0.5 }], 'toDevice', 8)],
+      ['the number of copies', () => driver.cuMemcpyBatchAsync([], 'toHost', 8)],
       ['sourceContext', () => driver.cuMemcpyPeerAsync(256, 1, 512, Number.NaN, 4, 0)],
       ['pool', () => driver.cuDeviceSetMemPool(0, 0.5)],
       ['maxBytes', () => driver.cuMemPoolCreate({ ...PINNED_ON_3, maxBytes: Number.POSITIVE_INFINITY })],
@@ -246,15 +245,15 @@ describe('the native driver', () => {
       { host: new Uint8Array(4096), ptr: 2 ** 45 },
       { host: new Uint16Array(8), ptr: 2 ** 40 + 512 },
     ]
-    driver.cuMemcpyBatchAsync(copies, 'toDevice', 2, 77)
-    driver.cuMemcpyBatchAsync(copies, 'toHost', 1, 77)
+    driver.cuMemcpyBatchAsync(copies, 'toDevice', 77)
+    driver.cuMemcpyBatchAsync(copies, 'toHost', 77)
     const [devices, hosts, sizes] = [
       [2n ** 45n, 2n ** 40n + 512n],
       [BigInt(BASE), BigInt(BASE)],
       [4096n, 16n],
     ]
     assert.deepEqual(seen, [
-      [devices, hosts, sizes, [2, 0, 0, 0, 0, 0], 0n, 1, 77],
+      [devices, hosts, sizes, [1, 0, 0, 0, 0, 0], 0n, 1, 77],
       [hosts, devices, sizes, [1, 0, 0, 0, 0, 0], 0n, 1, 77],
     ])
   })

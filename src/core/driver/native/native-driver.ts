@@ -198,12 +198,7 @@ export class NativeDriver extends BoundLibrary implements Driver {
     if (code === RESULT.CUDA_SUCCESS) return
     this.copyAgain('cuMemcpyDtoDAsync', code, [target, source], [target, source, bytes, stream])
   }
-  cuMemcpyBatchAsync(
-    copies: readonly BatchedCopy[],
-    direction: CopyDirection,
-    sourceOrder: number,
-    stream: number,
-  ): void {
+  cuMemcpyBatchAsync(copies: readonly BatchedCopy[], direction: CopyDirection, stream: number): void {
     const { buffer } = this
     const count = within(copies.length, 1, MOST_BATCHED_COPIES, 'the number of copies')
     for (let i = 0; i < count; i++) {
@@ -213,7 +208,6 @@ export class NativeDriver extends BoundLibrary implements Driver {
       if (direction === 'toHost') buffer.placeCopy(i, host, ptr, bytes)
       else buffer.placeCopy(i, ptr, host, bytes)
     }
-    buffer.placeSourceOrder(sourceOrder)
     const { targets, sources, sizes, copyAttributes, firstCopy } = buffer
     const code = this.live.cuMemcpyBatchAsync(
       targets,

@@ -291,19 +291,14 @@ export class SimulatedCalls extends Simulation {
     this.transfers.copy(context, this.streams.queueOf(context, stream), target, source, bytes)
   }
 
-  cuMemcpyBatchAsync(
-    copies: readonly BatchedCopy[],
-    direction: CopyDirection,
-    sourceOrder: number,
-    stream: number,
-  ): void {
+  cuMemcpyBatchAsync(copies: readonly BatchedCopy[], direction: CopyDirection, stream: number): void {
     const context = this.enter(CALL.cuMemcpyBatchAsync)
     const queue = this.streams.queueOf(context, stream)
     if (queue === context.legacy) throw this.interceptor.invalid('a batch of copies in the legacy default stream')
     if (queue.capture !== null) {
       throw this.interceptor.refuse(RESULT.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 'a batch of copies is not captured')
     }
-    this.transfers.batch(context, queue, copies, direction, sourceOrder)
+    this.transfers.batch(context, queue, copies, direction)
   }
 
   cuMemcpyPeerAsync(

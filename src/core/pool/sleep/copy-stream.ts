@@ -4,7 +4,7 @@
 import { MiB } from '../../base/bytes.js'
 import { DeviceLostError, PoolError } from '../../base/errors.js'
 import { isDriverError } from '../../base/thrown.js'
-import { CU_MEMCPY_SRC_ACCESS_ORDER_STREAM, CU_STREAM_LEGACY_DEFAULT } from '../../driver/constants.js'
+import { CU_STREAM_LEGACY_DEFAULT } from '../../driver/constants.js'
 import { copyMany } from '../../driver/copy-many.js'
 import type { BatchedCopy, CopyDirection } from '../../driver/driver.js'
 import type { Clocks } from '../../order/clocks.js'
@@ -47,8 +47,7 @@ export class CopyStream {
     this.stream.checkOpen(call)
     // Counted first: a refusal may come after a part of them.
     for (const { host } of copies) this.unmarkedBytes += host.byteLength
-    const sourceOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM
-    this.stream.submit(call, handle => copyMany(driver, { copies, direction, sourceOrder }, handle))
+    this.stream.submit(call, handle => copyMany(driver, copies, direction, handle))
     if (this.unmarkedBytes >= COPY_STEP_BYTES) this.mark()
   }
 

@@ -10,7 +10,7 @@ import type { Context } from '../../driver/context.js'
 import type { BatchedCopy } from '../../driver/driver.js'
 import type { Stream } from '../../order/stream.js'
 import { policy } from '../policy.js'
-import { checkRoom, type HostMemory, HostPieces, type Piece } from './host-pieces.js'
+import { type HostMemory, HostPieces, hasPinned, type Piece } from './host-pieces.js'
 
 const MOST_PIECE_BYTES = 64 * MiB
 /** Of a shared piece: it fits into a segment of a host pool, and takes far longer to copy than a call of the driver. */
@@ -118,12 +118,12 @@ export class HostCopies {
    */
   async fit(extents: readonly Extent[], into: HostMemory | undefined, checkOpen: () => void): Promise<void> {
     const missing = extents.filter(extent => !this.has(extent))
-    if (into !== undefined) checkRoom(bytesOfAll(missing), into)
+    const isPinned = into !== undefined && hasPinned(bytesOfAll(missing), into)
     for (const { ptr, version } of extents) if (this.copies.has(ptr)) this.copies.get(ptr)!.version = version
     this.mostSharedBytes = MOST_SHARED_BYTES
     for (let next = 0; next < missing.length; ) {
       const take = () => this.takeNext(missing, next, into)
-      next += await this.pieces.withPages(this.nextBytes(missing, next), into, checkOpen, take)
+      next += isPinned ? take() : await this.pieces.withPages(this.nextBytes(missing, next), into, checkOpen, take)
       await setImmediate()
       checkOpen()
     }

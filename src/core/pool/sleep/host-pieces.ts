@@ -118,11 +118,11 @@ function takeFrom(from: HostMemory, length: number): Piece {
   return { bytes: buffer.bytes, buffer, from, usedBytes: length }
 }
 
-/** Throws OutOfMemoryError if a host pool has no room for `bytes` of copies. */
-export function checkRoom(bytes: number, into: HostMemory): void {
+/** Whether a host pool has pinned enough for `bytes` of copies. Throws OutOfMemoryError if it has no room for them. */
+export function hasPinned(bytes: number, into: HostMemory): boolean {
   const { liveBytes, reservedBytes, maxPoolBytes } = into.stats()
   const room = maxPoolBytes - liveBytes
-  if (bytes <= room) return
+  if (bytes <= room) return bytes <= reservedBytes - liveBytes
   throw new OutOfMemoryError(
     `sleep: ${formatBytes(bytes)} of contents do not fit into the host pool, which has room for ${formatBytes(room)}; ` +
       `raise its maxPoolBytes by ${formatBytesUp(bytes - room)}, or leave out into`,

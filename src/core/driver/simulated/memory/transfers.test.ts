@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { KiB } from '../../../base/bytes.js'
-import { CU_MEMCPY_SRC_ACCESS_ORDER_STREAM, RESULT } from '../../constants.js'
+import { RESULT } from '../../constants.js'
 import { refuses } from '../../contract/refuses.fixture.js'
 import { openSimulated } from '../opened.fixture.js'
 
@@ -15,8 +15,10 @@ test('a batch with a freed address in the middle copies nothing', () => {
   const ptrs = [0, 1, 2].map(() => driver.cuMemAlloc(KiB))
   for (const ptr of ptrs) driver.cuMemsetD8Async(ptr, 5, KiB, stream)
   driver.cuMemFree(ptrs[1])
-  const copies = ptrs.map(ptr => ({ host: new Uint8Array(KiB).fill(7), ptr }))
-  const batch = () => driver.cuMemcpyBatchAsync(copies, 'toDevice', CU_MEMCPY_SRC_ACCESS_ORDER_STREAM, stream)
+  const hosts = ptrs.map(() => new Uint8Array(KiB).fill(7))
+  for (const host of hosts) driver.cuMemHostRegister(host, 0)
+  const copies = ptrs.map((ptr, index) => ({ host: hosts[index], ptr }))
+  const batch = () => driver.cuMemcpyBatchAsync(copies, 'toDevice', stream)
   refuses(batch, 'cuMemcpyBatchAsync', CUDA_ERROR_INVALID_VALUE)
   const back = new Uint8Array(KiB)
   for (const ptr of [ptrs[0], ptrs[2]]) {
@@ -25,10 +27,12 @@ test('a batch with a freed address in the middle copies nothing', () => {
   }
 })
 
-test('a batch to pageable memory is refused, since the call does not wait for it', () => {
+test('a batch with pageable memory is refused, since the call does not wait for it', () => {
   const driver = openSimulated()
   const stream = driver.cuStreamCreate(1)
   const copies = [{ host: new Uint8Array(KiB), ptr: driver.cuMemAlloc(KiB) }]
-  const batch = () => driver.cuMemcpyBatchAsync(copies, 'toHost', CU_MEMCPY_SRC_ACCESS_ORDER_STREAM, stream)
-  refuses(batch, 'cuMemcpyBatchAsync', CUDA_ERROR_INVALID_VALUE)
+  for (const direction of ['toHost', 'toDevice'] as const) {
+    const batch = () => driver.cuMemcpyBatchAsync(copies, direction, stream)
+    refuses(batch, 'cuMemcpyBatchAsync', CUDA_ERROR_INVALID_VALUE)
+  }
 })

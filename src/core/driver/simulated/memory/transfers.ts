@@ -1,6 +1,5 @@
 // Copies and fills: checks and staging at the call, work in stream order. Called by calls.ts.
 
-import { CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL, CU_MEMCPY_SRC_ACCESS_ORDER_STREAM } from '../../constants.js'
 import { type BatchedCopy, type CopyDirection, MOST_BATCHED_COPIES } from '../../driver.js'
 import type { CallInterceptor } from '../call-interceptor.js'
 import type { SimulatedContext } from '../context.js'
@@ -40,32 +39,22 @@ export class Transfers {
   }
 
   /** All copies are checked before any is submitted. The last one runs first, since CUDA promises no order. */
-  batch(
-    context: SimulatedContext,
-    queue: StreamQueue,
-    copies: readonly BatchedCopy[],
-    direction: CopyDirection,
-    sourceOrder: number,
-  ): void {
+  batch(context: SimulatedContext, queue: StreamQueue, copies: readonly BatchedCopy[], direction: CopyDirection): void {
     const { length } = copies
     if (length < 1 || length > MOST_BATCHED_COPIES) {
       throw this.interceptor.invalid(`a batch has 1 to ${MOST_BATCHED_COPIES} copies, not ${length}`)
     }
-    const isReadNow = sourceOrder === CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL
-    if (!isReadNow && sourceOrder !== CU_MEMCPY_SRC_ACCESS_ORDER_STREAM) {
-      throw this.interceptor.invalid(`no source access order ${sourceOrder}`)
-    }
     for (const { host, ptr } of copies) {
+      if (!this.hosts.has(host)) throw this.interceptor.invalid('a batch has registered host memory only')
       if (direction === 'toDevice') this.checkTarget(context.memory, ptr, host.byteLength)
-      else if (this.hosts.has(host)) this.checkRange(ptr, host.byteLength)
-      else throw this.interceptor.invalid('a batch copies to registered host memory only')
+      else this.checkRange(ptr, host.byteLength)
     }
     const { memory } = context
-    const pieces = copies.map(({ host, ptr }) => ({ ptr, host: isReadNow ? bytesOf(host).slice() : host })).reverse()
+    const pieces = [...copies].reverse()
     this.scheduler.submit(queue, () => {
       for (const { host, ptr } of pieces) {
         if (direction === 'toHost') memory.read(ptr, this.registered(host))
-        else memory.write(ptr, this.hosts.has(host) ? this.registered(host) : bytesOf(host))
+        else memory.write(ptr, this.registered(host))
       }
     })
   }

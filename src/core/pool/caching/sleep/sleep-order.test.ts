@@ -27,7 +27,7 @@ class LateCopies extends SimulatedDriver {
   }
 
   override cuMemcpyBatchAsync(...args: Parameters<SimulatedDriver['cuMemcpyBatchAsync']>): void {
-    this.hold(args[3])
+    this.hold(args[2])
     super.cuMemcpyBatchAsync(...args)
   }
 
