@@ -128,7 +128,8 @@ function launches() {
   const { waits } = spread.stats()
   for (const graph of [...alone, ...together, ...apart]) graph.close()
   pool.close()
-  const beyond = (index: number) => rows[index + 1].medianNs - rows[index].medianNs
+  const beyond = (index: number) =>
+    Math.round(median(times[index].map((alone, batch) => times[index + 1][batch] - alone)))
   return { rows, waits, beyondNs: { oneStream: beyond(0), twoGraphs: beyond(2), twoStreams: beyond(4) } }
 }
 
@@ -144,6 +145,8 @@ for (const { order, reservedBytes, besideBytes, timesLargest } of reserved.rows)
 const { separate, separateTimesLargest } = reserved
 console.log(`  without a group  ${formatBytes(separate.reservedBytes)}, ${separateTimesLargest.toFixed(1)} times`)
 for (const { name, medianNs } of launched.rows) console.log(`${name.padEnd(38)} ${medianNs} ns a launch`)
+const { oneStream, twoGraphs, twoStreams } = launched.beyondNs
+console.log(`beyond alone, medians of pairs: ${oneStream} ns, two graphs ${twoGraphs}, two streams ${twoStreams}`)
 const parameters = { layers: LAYERS, rowBytes: ROW, outputRowBytes: OUTPUT_ROW, batch: BATCH, batches: BATCHES }
 save(values.save, machine.simulated ? 'simulated-graph-groups' : 'h200-graph-groups', {
   machine,

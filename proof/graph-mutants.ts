@@ -170,6 +170,7 @@ export const GRAPH_MUTANTS = {
             try {
               original.call(this, call, graph, stream)
             } catch (error) {
+              this['launchSlot'] = -1
               this['count'] = 0
               throw error
             }
@@ -177,7 +178,7 @@ export const GRAPH_MUTANTS = {
       ),
   },
   'each use of the memory counts': {
-    broken: 'a launch waits for the first use alone',
+    broken: 'a launch waits for the launch before alone',
     kinds,
     break: () =>
       replace(
@@ -185,7 +186,7 @@ export const GRAPH_MUTANTS = {
         'enter',
         original =>
           function (this: GroupOrder, call: string, graph: number, stream: OrderedStream): void {
-            this['count'] = Math.min(this['count'], 1)
+            this['count'] = 0
             original.call(this, call, graph, stream)
           },
       ),

@@ -25,13 +25,16 @@ export class GroupOrder implements LaunchRule {
   launches = 0
   /** how often a stream was made to wait */
   waits = 0
-  /** of each use: its stream slot, its stamp, and the graph if it is a launch */
+  /** of the latest launch: its stream slot, its stamp and its graph; -1 before the first */
+  private launchSlot = -1
+  private launchStamp = 0
+  private launched = 0
+  /** what the next launch waits for on that stream: the launch, or a use since then */
+  private dueStamp = 0
+  /** of each use since then on another stream: its slot and stamp */
   private readonly slots: number[] = []
   private readonly stamps: number[] = []
-  private readonly graphs: number[] = []
   private count = 0
-  /** the stamp of the latest launch, whose stream is the first of the list */
-  private launchStamp = 0
   /** uses on other devices */
   private peers: Use[] = []
   /** whether a wait was needed so far: then each launch gets a mark, so that the next wait is for that launch alone */
@@ -47,31 +50,26 @@ export class GroupOrder implements LaunchRule {
 
   enter(call: string, graph: number, stream: OrderedStream): void {
     const { slot } = stream
-    const { completed, known, marked } = this.clocks
-    for (let index = 0; index < this.count; index++) {
-      const earlier = this.slots[index]
-      const stamp = this.stamps[index]
-      if (earlier === slot || completed[earlier] >= stamp || known[slot * MOST_STREAMS + earlier] >= stamp) continue
-      this.order(call, graph, stream, index)
-    }
-    if (this.peers.length > 0) this.orderPeers(call, graph, stream)
-    this.slots[0] = slot
-    this.stamps[0] = marked[slot] + 1
-    this.launchStamp = this.stamps[0]
-    this.graphs[0] = graph
-    this.count = 1
+    if (slot !== this.launchSlot || this.count > 0 || this.peers.length > 0) this.orderAll(call, graph, stream)
+    this.launchSlot = slot
+    this.noteStamp()
+    this.launched = graph
+    this.count = 0
     this.latest = 0 // until the driver has taken the launch: a refused one may have left contents of no graph
     this.launches++
     if (this.poison !== null) this.poison(stream)
   }
 
   leave(): void {
-    // Another thread may have placed a mark on the stream, which does not cover the launch.
-    const slot = this.slots[0]
-    this.stamps[0] = this.clocks.marked[slot] + 1
-    this.launchStamp = this.stamps[0]
-    this.latest = this.graphs[0]
-    if (this.isSpread) this.mark(slot)
+    this.noteStamp() // another thread may have placed a mark on the stream, which does not cover the launch
+    this.latest = this.launched
+    if (this.isSpread) this.mark(this.launchSlot)
+  }
+
+  /** The next mark of the stream covers the launch. */
+  private noteStamp(): void {
+    this.launchStamp = this.clocks.marked[this.launchSlot] + 1
+    this.dueStamp = this.launchStamp
   }
 
   /**
@@ -96,13 +94,13 @@ export class GroupOrder implements LaunchRule {
 
   private followLaunch(call: string, stream: User): void {
     const { clocks, slot } = stream
-    const [earlier] = this.slots
+    const earlier = this.launchSlot
     const stamp = this.launchStamp
     if (this.clocks.completed[earlier] >= stamp) return
     const isOwn = clocks === this.clocks
     if (isOwn && (earlier === slot || clocks.known[slot * MOST_STREAMS + earlier] >= stamp)) return
     const launch = { clocks: this.clocks, slot: earlier, stamp }
-    if (this.refuses) throw unordered(`${call}: a use of an output`, stream, launch, this.latest)
+    if (this.refuses) throw unordered(`${call}: a use of an output`, stream, launch, this.launched)
     if (this.makeWait(stream, launch)) this.waits++
   }
 
@@ -113,6 +111,10 @@ export class GroupOrder implements LaunchRule {
       this.peers.push({ clocks, slot, stamp })
       return
     }
+    if (slot === this.launchSlot) {
+      if (stamp > this.dueStamp) this.dueStamp = stamp
+      return
+    }
     for (let index = 0; index < this.count; index++) {
       if (this.slots[index] !== slot) continue
       if (stamp > this.stamps[index]) this.stamps[index] = stamp
@@ -120,7 +122,6 @@ export class GroupOrder implements LaunchRule {
     }
     this.slots[this.count] = slot
     this.stamps[this.count] = stamp
-    this.graphs[this.count] = 0
     this.count++
   }
 
@@ -140,14 +141,27 @@ export class GroupOrder implements LaunchRule {
   }
 
   private uses(): Use[] {
-    const { clocks, peers, stamps } = this
-    return [...this.slots.slice(0, this.count).map((slot, index) => ({ clocks, slot, stamp: stamps[index] })), ...peers]
+    const { clocks, peers, stamps, launchSlot, dueStamp } = this
+    const launch = launchSlot === -1 ? [] : [{ clocks, slot: launchSlot, stamp: dueStamp }]
+    const others = this.slots.slice(0, this.count).map((slot, index) => ({ clocks, slot, stamp: stamps[index] }))
+    return [...launch, ...others, ...peers]
   }
 
-  /** Makes the stream of a launch wait for a use of the list. */
-  private order(call: string, graph: number, stream: OrderedStream, index: number): void {
-    const use = this.useAt(this.slots[index], this.stamps[index])
-    if (this.refuses) throw unordered(`${call}: graph ${graph} of the group`, stream, use, this.graphs[index])
+  /** Makes the stream of a launch wait for all that used the memory before. */
+  private orderAll(call: string, graph: number, stream: OrderedStream): void {
+    if (this.launchSlot !== -1) this.order(call, graph, stream, this.launchSlot, this.dueStamp, this.launched)
+    for (let index = 0; index < this.count; index++) {
+      this.order(call, graph, stream, this.slots[index], this.stamps[index], 0)
+    }
+    if (this.peers.length > 0) this.orderPeers(call, graph, stream)
+  }
+
+  /** The same for one use: the launch of graph `other`, or 0 for another use. */
+  private order(call: string, graph: number, stream: OrderedStream, slot: number, stamp: number, other: number): void {
+    const { completed, known } = this.clocks
+    if (slot === stream.slot || completed[slot] >= stamp || known[stream.slot * MOST_STREAMS + slot] >= stamp) return
+    const use = this.useAt(slot, stamp)
+    if (this.refuses) throw unordered(`${call}: graph ${graph} of the group`, stream, use, other)
     if (!this.makeWait(stream, use)) return
     this.waits++
     this.isSpread = true
