@@ -1,5 +1,5 @@
-// Several copies between registered host memory and the device: one call of a driver that takes batches, a call for each
-// elsewhere. A batch is no plan: what it saves is the time of calls, which counts for copies below some 256 KiB.
+// Several copies between registered host memory and the device: one call of a driver that takes batches, a call for
+// each elsewhere. A batch saves the time of calls, which counts for copies below some 256 KiB.
 
 import { CudaError } from '../base/errors.js'
 import { CU_STREAM_LEGACY, CU_STREAM_LEGACY_DEFAULT, RESULT } from './constants.js'
