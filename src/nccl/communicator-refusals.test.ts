@@ -242,8 +242,11 @@ describe('a communicator refuses', () => {
     const joining = Communicator.join(device, { ...place, id: uniqueId(device), ranks: 2, timeoutMs: 20 })
     const arriving = Communicator.join(device, place)
     device.close()
-    await assert.rejects(arriving, { code: 'ERR_DEVICE_CLOSED' })
-    await assert.rejects(joining, { code: 'ERR_COMMUNICATOR' })
+    const refusals = [
+      assert.rejects(arriving, { code: 'ERR_DEVICE_CLOSED' }),
+      assert.rejects(joining, { code: 'ERR_COMMUNICATOR' }),
+    ]
+    await Promise.all(refusals)
   })
 
   it('a second rank with the same number, here and elsewhere', async () => {
