@@ -183,6 +183,18 @@ describe('a session of its own', () => {
     served.close()
   })
 
+  it('create that calls createSession is refused, and both can be made one after another', async () => {
+    using pool = device.createPool()
+    const { library, served, create } = setUp(pool)
+    const outer = served.createSession('outer', async () => {
+      await create('inner')
+      return new StandInSession(library)
+    })
+    await assert.rejects(outer, { code: 'ERR_POOL_IN_USE', message: /^createSession: the create function of 'outer'/ })
+    for (const name of ['inner', 'outer']) await (await create(name)).release()
+    served.close()
+  })
+
   it('a second session that is made at the same time gets no memory, and neither stays', async () => {
     using general = device.createPool()
     using pool = device.createPool()
@@ -227,6 +239,11 @@ describe('a session of its own', () => {
       name: 'TypeError',
       message: /^createSession: na/,
     })
+    await assert.rejects(served.createSession('a', 1 as never), {
+      name: 'TypeError',
+      message: /^createSession: create/,
+    })
+    await assert.rejects(served.as('a', null as never), { name: 'TypeError', message: /^as: work must be a function/ })
     const host = device.createHostPool()
     await assert.rejects(served.createSession('a', nothing, { pool: host }), {
       name: 'TypeError',
