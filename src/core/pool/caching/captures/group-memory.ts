@@ -52,10 +52,9 @@ export interface GroupSource {
 
 /** An output whose memory the capture gives back at its end. */
 interface SharedOutput {
-  readonly freed: boolean
-  /** its block */
-  readonly record: number
-  free(): void
+  readonly block: { readonly freed: boolean; readonly record: number }
+  /** The capture ends: the memory is scratch from now on. */
+  becomeScratch(): void
 }
 
 export class GroupMemory implements CaptureGroup {
@@ -118,7 +117,7 @@ export class GroupMemory implements CaptureGroup {
   end(capture: Capture, hasGraph: boolean): void {
     if (this.capture !== capture) return
     const outputs = this.shared.splice(0)
-    if (!this.lost) for (const output of outputs) if (!output.freed) output.free()
+    if (!this.lost) for (const output of outputs) output.becomeScratch()
     this.capture = null
     if (hasGraph) this.writtenBy.set(capture, this.written)
     if (this.lost) return
@@ -268,7 +267,7 @@ export class GroupMemory implements CaptureGroup {
   }
 
   private isShared(record: number): boolean {
-    return this.shared.some(output => output.record === record)
+    return this.shared.some(({ block }) => !block.freed && block.record === record)
   }
 
   /** Memory whose contents the program may use before the next launch must not be in use. */
