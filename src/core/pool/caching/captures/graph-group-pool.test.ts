@@ -55,6 +55,16 @@ for (const backing of ['virtual', 'segments'] as const) {
       pool.allocate(9 * MiB, a).free()
     })
 
+    it('names its own limit where that refuses a reserve, and only there', () => {
+      const { pool, group, a } = setUpGroup({ backing, maxPoolBytes: 16 * MiB }, { maxBytes: 4 * MiB })
+      const limit = /; raise maxBytes of the graph group, or free that much in it$/
+      assert.throws(() => group.reserve(8 * MiB), { name: 'OutOfMemoryError', remedy: 'raiseLimit', message: limit })
+      const refused = (error: unknown) => error instanceof OutOfMemoryError && !limit.test(error.message)
+      assert.throws(() => pool.allocate(32 * MiB, a), refused)
+      group.capture(a, () => assert.equal(pool.tryAllocate(8 * MiB, a), null))
+      assert.throws(() => pool.allocate(32 * MiB, a), refused)
+    })
+
     it('takes its scratch ahead', () => {
       const { device, pool, group, a } = setUpGroup({ backing, maxPoolBytes: 32 * MiB }, { maxBytes: 24 * MiB })
       group.reserve('16MiB')

@@ -66,7 +66,7 @@ export class GroupMemory implements CaptureGroup {
   closed = false
   /** whether the next block is an output of its own */
   takesOutput = false
-  /** whether `maxBytes` refused the last request */
+  /** whether `maxBytes` refused the last request of the capture under way, or the reserve whose error is being made */
   isFull = false
   private arena: Arena | null = null
   private captures = 0
@@ -119,6 +119,7 @@ export class GroupMemory implements CaptureGroup {
     const outputs = this.shared.splice(0)
     if (!this.lost) for (const output of outputs) output.becomeScratch()
     this.capture = null
+    this.isFull = false
     if (hasGraph) this.writtenBy.set(capture, this.written)
     if (this.lost) return
     for (const record of this.arena!.held()) if (this.scratch!.owns(record)) this.pinned.add(record)
@@ -171,7 +172,9 @@ export class GroupMemory implements CaptureGroup {
 
   /** Takes scratch until there are `bytes`. False if limit or device do not allow it. */
   reserve(bytes: number): boolean {
-    if (bytes > this.maxBytes - this.ownBytes) return false
+    const isFull = bytes > this.maxBytes - this.ownBytes
+    this.isFull = isFull && this.isLimited
+    if (isFull) return false
     const reserve = () => this.scratch!.reserve(bytes)
     return reserve() || this.retry(reserve)
   }
