@@ -65,6 +65,17 @@ for (const backing of ['virtual', 'segments'] as const) {
       assert.throws(() => pool.allocate(32 * MiB, a), refused)
     })
 
+    it('has nothing once the pool is closed', () => {
+      const { pool, group, a } = setUpGroup({ backing })
+      const graph = group.capture(a, () => [group.allocateOutput(1 * MiB, a, 'own'), pool.allocate(1 * MiB, a)])
+      pool.warnOnHeld = false
+      pool.close()
+      const { scratchBytes, ownBytes, pinnedBytes, graphs } = group.stats()
+      assert.deepEqual([scratchBytes, ownBytes, pinnedBytes, graphs], [0, 0, 0, 0])
+      assert.equal(String(group), 'GraphGroup { 0 graphs, closed }')
+      graph.close()
+    })
+
     it('takes its scratch ahead', () => {
       const { device, pool, group, a } = setUpGroup({ backing, maxPoolBytes: 32 * MiB }, { maxBytes: 24 * MiB })
       group.reserve('16MiB')

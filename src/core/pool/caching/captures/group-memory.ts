@@ -197,7 +197,7 @@ export class GroupMemory implements CaptureGroup {
 
   /** graphs that can be launched */
   get graphs(): number {
-    return this.writtenBy.size
+    return this.lost ? 0 : this.writtenBy.size
   }
 
   /** The graph of a capture can no longer be launched; its launches may be under way. */
@@ -231,14 +231,15 @@ export class GroupMemory implements CaptureGroup {
   }
 
   get scratchBytes(): number {
-    return this.scratch?.reservedBytes ?? 0
+    return this.lost ? 0 : (this.scratch?.reservedBytes ?? 0)
   }
 
   get ownBytes(): number {
-    return this.outputs?.reservedBytes ?? 0
+    return this.lost ? 0 : (this.outputs?.reservedBytes ?? 0)
   }
 
   get pinnedBytes(): number {
+    if (this.lost) return 0
     let units = 0
     for (const record of this.pinned) units += this.records.unitsOf(record)
     return units * UNIT_BYTES
