@@ -248,8 +248,9 @@ export class ServedOnnxRuntime implements Disposable {
    * PoolError while the pool sleeps. `runSync` throws these errors, where the session has it. While a run is under way,
    * its `release`, and `sleep` and `close` of the pool, are refused with PoolError.
    *
-   * Sessions are made one after another. Rejects like `as`. Rejects with PoolError for a service of way 'external', and
-   * if the program makes a session without this call meanwhile. Rejects with TypeError for a result without `run`.
+   * Sessions are made one after another. Rejects like `as`. Rejects with PoolError for a service of way 'external', if
+   * `create` calls it, and if the program makes a session without this call meanwhile. Rejects with TypeError for a
+   * result without `run`.
    */
   async createSession<T extends OnnxSession>(
     name: string,

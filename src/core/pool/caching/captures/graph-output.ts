@@ -28,8 +28,8 @@ export class GraphOutput extends DeviceBuffer {
   declare readonly allocation: OutputAllocation
 
   /**
-   * Whether the contents are not those of the latest launch of its graph: before its first launch, and of a shared
-   * output once another graph of the group was launched, or the pool has slept. A use throws PoolError then.
+   * Whether a shared output does not have the contents of its graph's latest launch: before the first one, once another
+   * graph of the group was launched, and once the pool has slept. A use throws PoolError then. False for an own output.
    */
   get overwritten(): boolean {
     return this.allocation.overwritten

@@ -66,7 +66,7 @@ export class GroupMemory implements CaptureGroup {
   closed = false
   /** whether the next block is an output of its own */
   takesOutput = false
-  /** whether `maxBytes` refused the last request of the capture under way, or the reserve whose error is being made */
+  /** whether `maxBytes` refused the capture's last request, or the reserve whose error is being made */
   isFull = false
   private arena: Arena | null = null
   private captures = 0
