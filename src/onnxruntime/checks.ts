@@ -6,7 +6,7 @@ import { NoLibraryError, PoolError } from '../core/base/errors.js'
 import { HostPool } from '../core/pool/host/host-pool.js'
 import type { LabelStore } from '../core/pool/labels.js'
 import { Pool } from '../core/pool/pool.js'
-import { type AnyPool, sleeps } from './blocks.js'
+import { type AnyPool, type Blocks, type Scope, sleeps } from './blocks.js'
 import type { OnnxRuntimeLibrary, Pointer } from './library.js'
 
 /** Throws RangeError if buffers of a device's pool, or of those behind a wrapper, cannot have the name as a label. */
@@ -14,6 +14,17 @@ export function checkName(call: string, name: string, pool: AnyPool): void {
   if (pool instanceof HostPool) return
   for (const { labels } of pool.sources as readonly { readonly labels?: LabelStore }[])
     labels?.check(`${call}: name`, name)
+}
+
+/** Sessions are made in turn: one that `create` of another awaits would wait for that one, which waits for it. */
+export function checkNotWithinCreate(owned: Iterable<Blocks>, scope: Scope | undefined): void {
+  for (const { owner, isMaking } of owned) {
+    if (!isMaking || owner === null || owner !== scope) continue
+    throw new PoolError(
+      `createSession: the create function of '${owner.name}' has called it; await that session first`,
+      'ERR_POOL_IN_USE',
+    )
+  }
 }
 
 export function checkReady(call: string, pool: Pool | HostPool): void {

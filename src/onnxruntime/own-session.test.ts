@@ -154,6 +154,47 @@ describe('a session of its own', () => {
     served.close()
   })
 
+  it('a second release does nothing: other sessions keep their memory', async () => {
+    using pool = device.createPool()
+    const { served, create } = setUp(pool)
+    const [first, second] = [await create('first'), await create('second')]
+    await first.run({ sizes: [1 * KiB] })
+    await Promise.all([first.release(), first.release()])
+    await first.release()
+    assert.equal(served.stats().allocations, 3)
+    await second.run({ sizes: [1 * KiB] })
+    await second.release()
+    assert.equal(served.stats().liveBuffers, 0)
+    served.close()
+  })
+
+  it('a release that failed can be tried again', async () => {
+    using pool = device.createPool()
+    const { library, served } = setUp(pool)
+    const session = new StandInSession(library)
+    const release = session.release.bind(session)
+    let tries = 0
+    session.release = () => (++tries === 1 ? Promise.reject(new Error('not now')) : release())
+    const made = await served.createSession('model', () => session)
+    await assert.rejects(made.release(), /not now/)
+    await made.release()
+    assert.equal(tries, 2)
+    assert.equal(served.stats().liveBuffers, 0)
+    served.close()
+  })
+
+  it('create that calls createSession is refused, and both can be made one after another', async () => {
+    using pool = device.createPool()
+    const { library, served, create } = setUp(pool)
+    const outer = served.createSession('outer', async () => {
+      await create('inner')
+      return new StandInSession(library)
+    })
+    await assert.rejects(outer, { code: 'ERR_POOL_IN_USE', message: /^createSession: the create function of 'outer'/ })
+    for (const name of ['inner', 'outer']) await (await create(name)).release()
+    served.close()
+  })
+
   it('a second session that is made at the same time gets no memory, and neither stays', async () => {
     using general = device.createPool()
     using pool = device.createPool()
@@ -198,6 +239,11 @@ describe('a session of its own', () => {
       name: 'TypeError',
       message: /^createSession: na/,
     })
+    await assert.rejects(served.createSession('a', 1 as never), {
+      name: 'TypeError',
+      message: /^createSession: create/,
+    })
+    await assert.rejects(served.as('a', null as never), { name: 'TypeError', message: /^as: work must be a function/ })
     const host = device.createHostPool()
     await assert.rejects(served.createSession('a', nothing, { pool: host }), {
       name: 'TypeError',

@@ -15,6 +15,8 @@ export class OwnSession {
   /** runs that were called, and have not ended */
   private pending = 0
   private isReleased = false
+  /** the release: a second call gets the same, since the allocator is dropped once */
+  private releasing: Promise<void> | null = null
 
   constructor(
     private readonly blocks: Blocks,
@@ -36,10 +38,21 @@ export class OwnSession {
     session.release = async () => {
       if (this.pending > 0) throw this.busy('release')
       this.isReleased = true
-      await release()
-      this.blocks.forgetStreams()
-      if (this.blocks.isEmpty) this.drop()
+      this.releasing ??= this.release(release)
+      await this.releasing
     }
+  }
+
+  /** One that failed may be tried again. */
+  private async release(release: () => Promise<void>): Promise<void> {
+    try {
+      await release()
+    } catch (error) {
+      this.releasing = null
+      throw error
+    }
+    this.blocks.forgetStreams()
+    if (this.blocks.isEmpty) this.drop()
   }
 
   private inTurn(work: () => Promise<unknown>): Promise<unknown> {

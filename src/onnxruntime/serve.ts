@@ -11,7 +11,7 @@ import { groupLive, type LiveGroup } from '../core/pool/labels.js'
 import { Pool } from '../core/pool/pool.js'
 import { type MemoryPlace, Registration } from './allocator.js'
 import { type AnyPool, type Blocks, DeviceBlocks, HostBlocks, ResultBlocks, type Scope } from './blocks.js'
-import { checkCuda, checkName, checkReady, checkResults, checkServable } from './checks.js'
+import { checkCuda, checkName, checkNotWithinCreate, checkReady, checkResults, checkServable } from './checks.js'
 import { GuardedSessions, isSession, type OnnxSession, within } from './guarded-session.js'
 import { OnnxRuntimeLibrary } from './library.js'
 import { OwnSession } from './own-session.js'
@@ -230,6 +230,7 @@ export class ServedOnnxRuntime implements Disposable {
    */
   async as<T>(name: string, work: () => T | Promise<T>, options: OnnxScopeOptions = {}): Promise<T> {
     const pool = this.checkWork('as', name, options)
+    if (typeof work !== 'function') throw new WrongTypeError(`as: work must be a function, not ${describe(work)}`)
     this.blocks.hasOtherPools ||= pool !== this.pool
     const uses = this.blocks.hasOtherPools ? this.blocks.poolsOf(name) : new Set<AnyPool>()
     const given = options.pool ?? null
@@ -247,8 +248,9 @@ export class ServedOnnxRuntime implements Disposable {
    * PoolError while the pool sleeps. `runSync` throws these errors, where the session has it. While a run is under way,
    * its `release`, and `sleep` and `close` of the pool, are refused with PoolError.
    *
-   * Sessions are made one after another. Rejects like `as`. Rejects with PoolError for a service of way 'external', and
-   * if the program makes a session without this call meanwhile. Rejects with TypeError for a result without `run`.
+   * Sessions are made one after another. Rejects like `as`. Rejects with PoolError for a service of way 'external', if
+   * `create` calls it, and if the program makes a session without this call meanwhile. Rejects with TypeError for a
+   * result without `run`.
    */
   async createSession<T extends OnnxSession>(
     name: string,
@@ -256,6 +258,9 @@ export class ServedOnnxRuntime implements Disposable {
     options: OnnxScopeOptions = {},
   ): Promise<T> {
     const pool = this.checkWork('createSession', name, options)
+    if (typeof create !== 'function')
+      throw new WrongTypeError(`createSession: create must be a function, not ${describe(create)}`)
+    checkNotWithinCreate(this.owned, this.blocks.scopes.getStore())
     this.making++
     const turn = this.made.then(() => this.make({ name, pool, uses: new Set(), failure: null }, pool, create))
     this.made = turn.catch(() => {})

@@ -55,6 +55,27 @@ for (const backing of ['virtual', 'segments'] as const) {
       pool.allocate(9 * MiB, a).free()
     })
 
+    it('names its own limit where that refuses a reserve, and only there', () => {
+      const { pool, group, a } = setUpGroup({ backing, maxPoolBytes: 16 * MiB }, { maxBytes: 4 * MiB })
+      const limit = /; raise maxBytes of the graph group, or free that much in it$/
+      assert.throws(() => group.reserve(8 * MiB), { name: 'OutOfMemoryError', remedy: 'raiseLimit', message: limit })
+      const refused = (error: unknown) => error instanceof OutOfMemoryError && !limit.test(error.message)
+      assert.throws(() => pool.allocate(32 * MiB, a), refused)
+      group.capture(a, () => assert.equal(pool.tryAllocate(8 * MiB, a), null))
+      assert.throws(() => pool.allocate(32 * MiB, a), refused)
+    })
+
+    it('has nothing once the pool is closed', () => {
+      const { pool, group, a } = setUpGroup({ backing })
+      const graph = group.capture(a, () => [group.allocateOutput(1 * MiB, a, 'own'), pool.allocate(1 * MiB, a)])
+      pool.warnOnHeld = false
+      pool.close()
+      const { scratchBytes, ownBytes, pinnedBytes, graphs } = group.stats()
+      assert.deepEqual([scratchBytes, ownBytes, pinnedBytes, graphs], [0, 0, 0, 0])
+      assert.equal(String(group), 'GraphGroup { 0 graphs, closed }')
+      graph.close()
+    })
+
     it('takes its scratch ahead', () => {
       const { device, pool, group, a } = setUpGroup({ backing, maxPoolBytes: 32 * MiB }, { maxBytes: 24 * MiB })
       group.reserve('16MiB')

@@ -143,7 +143,12 @@ export class GraphGroup implements BufferOwner, Disposable {
     this.checkOpen('reserve')
     const least = bytesOf(bytes, 'reserve: bytes', this.pool.context)
     this.checkAwake('reserve')
-    if (!this.pool.change('reserve', () => this.memory.reserve(least))) throw this.noRoom(least)
+    if (this.pool.change('reserve', () => this.memory.reserve(least))) return
+    try {
+      throw this.noRoom(least)
+    } finally {
+      this.memory.isFull = false
+    }
   }
 
   /** Gives unused memory back to the device; returns the bytes. 0 while graphs are open, or work is under way. */

@@ -84,9 +84,9 @@ export class GraphGroups {
     return bytes
   }
 
-  /** Whether the last request of a capture was refused by `maxBytes` of its group. */
+  /** Whether `maxBytes` of a group refused the request that an error is made for. */
   get isFull(): boolean {
-    for (const group of this.groups) if (group.capture !== null && group.isFull) return true
+    for (const group of this.groups) if (group.isFull) return true
     return false
   }
 

@@ -7,6 +7,7 @@ import { CudaError } from '../../../base/errors.js'
 import { assertConsistent } from '../../pool.fixture.js'
 import { capture } from './graph-capture.fixture.js'
 import { endsOf, setUpGroup, writer } from './graph-group.fixture.js'
+import type { GraphOutput } from './graph-output.js'
 
 const stale = (call: string) => ({
   name: 'PoolError',
@@ -37,6 +38,38 @@ for (const backing of ['virtual', 'segments'] as const) {
       assert.deepEqual(endsOf(second.result), [2, 2])
       second.close()
       assert.deepEqual(endsOf(second.result), [2, 2], 'also once its graph is closed')
+    })
+
+    it('one that is freed by its address cannot be used, nor freed again', () => {
+      const { pool, group, a } = setUpGroup({ backing })
+      const freed = { code: 'ERR_BUFFER_FREED', message: /: the output was already freed/ }
+      const assertFreed = (output: GraphOutput) => {
+        assert.equal(output.freed, true)
+        assert.throws(() => output.fill(1), freed)
+        assert.throws(() => output.free(), freed)
+      }
+      const { result } = group.capture(a, () => {
+        const [shared, own] = (['shared', 'own'] as const).map(lifetime => group.allocateOutput(1 * MiB, a, lifetime))
+        pool.deallocate(shared.ptr)
+        assertFreed(shared)
+        return { shared, own }
+      })
+      assertFreed(result.shared)
+      pool.deallocate(result.own.ptr)
+      assertFreed(result.own)
+      assertConsistent(pool)
+      assert.equal(pool.stats().liveBytes, 0)
+    })
+
+    it('a buffer in the place of a freed output is refused at the end like any other', () => {
+      const { pool, group, a } = setUpGroup({ backing })
+      writer({ pool, group }, a, 1)
+      const held = () =>
+        group.capture(a, () => {
+          pool.deallocate(group.allocateOutput(1 * MiB, a).ptr)
+          pool.allocate(1 * MiB, a)
+        })
+      assert.throws(held, /^PoolError: endCapture: a buffer of 1 MiB is still held where earlier graphs/)
     })
 
     it('a shared one costs no memory of its own, and no capture gets it twice', () => {

@@ -28,8 +28,8 @@ export class GraphOutput extends DeviceBuffer {
   declare readonly allocation: OutputAllocation
 
   /**
-   * Whether the contents are not those of the latest launch of its graph: before its first launch, and of a shared
-   * output once another graph of the group was launched, or the pool has slept. A use throws PoolError then.
+   * Whether a shared output does not have the contents of its graph's latest launch: before the first one, once another
+   * graph of the group was launched, and once the pool has slept. A use throws PoolError then. False for an own output.
    */
   get overwritten(): boolean {
     return this.allocation.overwritten
@@ -45,6 +45,8 @@ export class OutputAllocation extends SlowAllocation {
   private readonly bytes: number
   private readonly graph: number
   private isFreed = false
+  /** of a shared output, whose capture has ended: its block is freed, and it has none */
+  private isScratch = false
 
   constructor(
     readonly pool: OutputPool,
@@ -52,7 +54,7 @@ export class OutputAllocation extends SlowAllocation {
     private readonly group: GroupMemory,
     private readonly capture: Capture,
     /** the block under it */
-    private readonly block: DeviceBuffer,
+    readonly block: DeviceBuffer,
     private readonly lifetime: OutputLifetime,
   ) {
     super()
@@ -60,7 +62,7 @@ export class OutputAllocation extends SlowAllocation {
     this.address = block.addressFor('allocateOutput')
     this.bytes = block.byteLength
     this.graph = capture.number
-    if (lifetime === 'shared') group.share(block)
+    if (lifetime === 'shared') group.share(this)
   }
 
   get overwritten(): boolean {
@@ -80,7 +82,7 @@ export class OutputAllocation extends SlowAllocation {
   }
 
   isLive(): boolean {
-    return !this.isFreed && !this.group.lost
+    return !this.isFreed && !this.group.lost && (this.isScratch || !this.block.freed)
   }
 
   /** Captured work of its own graph may use it. Any other use must come before the next launch, which waits for it. */
@@ -105,6 +107,13 @@ export class OutputAllocation extends SlowAllocation {
     this.checkLive('free')
     if (this.lifetime === 'own') this.block.free(stream)
     this.isFreed = true
+  }
+
+  becomeScratch(): void {
+    if (this.block.freed)
+      this.isFreed = true // by its address
+    else this.block.free()
+    this.isScratch = true
   }
 
   private checkLive(call: string): void {

@@ -52,10 +52,9 @@ export interface GroupSource {
 
 /** An output whose memory the capture gives back at its end. */
 interface SharedOutput {
-  readonly freed: boolean
-  /** its block */
-  readonly record: number
-  free(): void
+  readonly block: { readonly freed: boolean; readonly record: number }
+  /** The capture ends: the memory is scratch from now on. */
+  becomeScratch(): void
 }
 
 export class GroupMemory implements CaptureGroup {
@@ -67,7 +66,7 @@ export class GroupMemory implements CaptureGroup {
   closed = false
   /** whether the next block is an output of its own */
   takesOutput = false
-  /** whether `maxBytes` refused the last request */
+  /** whether `maxBytes` refused the capture's last request, or the reserve whose error is being made */
   isFull = false
   private arena: Arena | null = null
   private captures = 0
@@ -118,8 +117,9 @@ export class GroupMemory implements CaptureGroup {
   end(capture: Capture, hasGraph: boolean): void {
     if (this.capture !== capture) return
     const outputs = this.shared.splice(0)
-    if (!this.lost) for (const output of outputs) if (!output.freed) output.free()
+    if (!this.lost) for (const output of outputs) output.becomeScratch()
     this.capture = null
+    this.isFull = false
     if (hasGraph) this.writtenBy.set(capture, this.written)
     if (this.lost) return
     for (const record of this.arena!.held()) if (this.scratch!.owns(record)) this.pinned.add(record)
@@ -172,7 +172,9 @@ export class GroupMemory implements CaptureGroup {
 
   /** Takes scratch until there are `bytes`. False if limit or device do not allow it. */
   reserve(bytes: number): boolean {
-    if (bytes > this.maxBytes - this.ownBytes) return false
+    const isFull = bytes > this.maxBytes - this.ownBytes
+    this.isFull = isFull && this.isLimited
+    if (isFull) return false
     const reserve = () => this.scratch!.reserve(bytes)
     return reserve() || this.retry(reserve)
   }
@@ -195,7 +197,7 @@ export class GroupMemory implements CaptureGroup {
 
   /** graphs that can be launched */
   get graphs(): number {
-    return this.writtenBy.size
+    return this.lost ? 0 : this.writtenBy.size
   }
 
   /** The graph of a capture can no longer be launched; its launches may be under way. */
@@ -229,14 +231,15 @@ export class GroupMemory implements CaptureGroup {
   }
 
   get scratchBytes(): number {
-    return this.scratch?.reservedBytes ?? 0
+    return this.lost ? 0 : (this.scratch?.reservedBytes ?? 0)
   }
 
   get ownBytes(): number {
-    return this.outputs?.reservedBytes ?? 0
+    return this.lost ? 0 : (this.outputs?.reservedBytes ?? 0)
   }
 
   get pinnedBytes(): number {
+    if (this.lost) return 0
     let units = 0
     for (const record of this.pinned) units += this.records.unitsOf(record)
     return units * UNIT_BYTES
@@ -268,7 +271,7 @@ export class GroupMemory implements CaptureGroup {
   }
 
   private isShared(record: number): boolean {
-    return this.shared.some(output => output.record === record)
+    return this.shared.some(({ block }) => !block.freed && block.record === record)
   }
 
   /** Memory whose contents the program may use before the next launch must not be in use. */
