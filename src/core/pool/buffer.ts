@@ -354,7 +354,7 @@ export class DeviceBuffer implements Disposable {
    * @internal
    */
   checkPool(pool: BufferOwner): void {
-    if (this.pool !== pool) throw new PoolError('free: the buffer is not of this pool itself; use buffer.free()')
+    if (this.pool !== pool) throw new PoolError('free: the buffer came from another pool; use buffer.free()')
   }
 
   /**
