@@ -106,11 +106,6 @@ export class LibraryDevice {
     if (capture === null) this.scheduler.finish(queue, position)
   }
 
-  /** Whether `work` is complete. Captured work counts as complete. */
-  isFinished({ queue, position, capture }: SubmittedWork): boolean {
-    return capture !== null || queue.completed >= position
-  }
-
   /** Lets pending work go on, as at a driver call. */
   progress(): void {
     this.scheduler.progress()

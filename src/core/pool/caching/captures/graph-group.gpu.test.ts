@@ -10,8 +10,7 @@ import { Random } from '../../../base/random.js'
 import type { Graph } from '../../../order/graph.js'
 import type { Stream } from '../../../order/stream.js'
 import { GpuDevice } from '../../gpu-device.fixture.js'
-import type { CachingPool } from '../caching-pool.js'
-import type { GraphGroup } from './graph-group.js'
+import type { Captures } from './graph-group.fixture.js'
 import type { GraphOutput, OutputLifetime } from './graph-output.js'
 
 const SEED = Number(process.env['GROUP_FUZZ_SEED'] ?? 1)
@@ -23,7 +22,7 @@ after(() => gpu.close())
 
 /** A graph that stamps scratch and its output with `value`, and compares the scratch a while later. */
 function stamper(
-  { pool, group }: { readonly pool: CachingPool; readonly group: GraphGroup },
+  { pool, group }: Captures,
   stream: Stream,
   value: number,
   bytes = 2 * MiB,
