@@ -1,5 +1,5 @@
-// Work of which the streams do not know all yet, such as a run of ONNX Runtime in another thread. The host cannot wait
-// for its end: its thread may be waiting for the host. So memory that it uses neither sleeps nor is closed meanwhile.
+// Work that goes on submitting calls, such as a run of ONNX Runtime in another thread. The host cannot wait for its
+// end, because that thread may wait for the host. So pools with memory of such work refuse to sleep and to close.
 
 import { PoolError } from '../../base/errors.js'
 
