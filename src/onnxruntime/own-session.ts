@@ -65,14 +65,12 @@ export class OwnSession {
   private async run(work: () => Promise<unknown>): Promise<unknown> {
     this.begin('run')
     try {
-      const result = await work()
-      if (this.scope.failure === null) return result
+      return this.checked(await work())
     } catch (error) {
-      this.noteCause(error)
+      throw this.explained(error)
     } finally {
       this.end()
     }
-    throw this.scope.failure
   }
 
   /** A run that this thread waits for, so that requests come by its own stack and cost what they do in one thread. */
@@ -80,14 +78,12 @@ export class OwnSession {
     if (this.pending > 0) throw this.busy('runSync')
     this.begin('runSync')
     try {
-      const result = work()
-      if (this.scope.failure === null) return result
+      return this.checked(work())
     } catch (error) {
-      this.noteCause(error)
+      throw this.explained(error)
     } finally {
       this.end()
     }
-    throw this.scope.failure
   }
 
   private begin(call: string): void {
@@ -103,10 +99,17 @@ export class OwnSession {
     this.blocks.underWay.delete(this.scope)
   }
 
+  /** The result of a run, unless a request of it was refused. */
+  private checked(result: unknown): unknown {
+    if (this.scope.failure !== null) throw this.scope.failure
+    return result
+  }
+
   /** ONNX Runtime's error follows from a refused request; without one it is the error of the run. */
-  private noteCause(error: unknown): void {
-    if (this.scope.failure === null) throw error
-    this.scope.failure.cause = error
+  private explained(error: unknown): unknown {
+    const { failure } = this.scope
+    if (failure !== null && error !== failure) failure.cause = error
+    return failure ?? error
   }
 
   private busy(call: string): PoolError {
