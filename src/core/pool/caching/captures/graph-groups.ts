@@ -48,7 +48,12 @@ export class GraphGroups {
 
   /** Throws the driver's error if it does not reserve the addresses of the group. */
   create({ refuses, maxBytes, isLimited, poison }: GroupConfig): GroupMemory {
-    const order = new GroupOrder(this.clocks, refuses, poison ? stream => this.fill(memory, stream) : null)
+    const order = new GroupOrder(this.clocks, {
+      refuses,
+      poison: poison ? stream => this.fill(memory, stream) : null,
+      state: new Float64Array(GroupOrder.WORDS),
+      lock: null,
+    })
     const { arenas, host } = this
     const source = {
       newHeap: (mostBytes: number) => this.newHeap(mostBytes),

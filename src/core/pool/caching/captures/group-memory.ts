@@ -219,7 +219,7 @@ export class GroupMemory implements CaptureGroup {
 
   /** Scratch was given back, or is about to be: shared outputs have no contents any more. */
   loseContents(): void {
-    this.order.latest = 0
+    this.order.loseContents()
   }
 
   get heaps(): readonly GroupHeap[] {
