@@ -88,12 +88,10 @@ function sources(ts: Typescript): Map<string, string> {
     const file = ts.createSourceFile(path, text, ts.ScriptTarget.ES2022, true)
     const twins: [at: number, text: string][] = []
     for (const mutant of MUTANTS.filter(each => each.file === path)) {
-      const start = text.indexOf(mutant.find)
+      const start = placeOf(mutant.find, text, mutant)
       const end = start + mutant.find.length
-      if (start === -1 || text.includes(mutant.find, start + 1))
-        throw new Error(`${mutant.name}: its place in ${path} is not found, or twice`)
-      const around = functionAround(ts, file, start, end)
-      if (around === null) texts.set(mutantPath(mutant), text.slice(0, start) + mutant.replace + text.slice(end))
+      const around = mutant.also === undefined ? functionAround(ts, file, start, end) : null
+      if (around === null) texts.set(mutantPath(mutant), planted(text, mutant))
       else {
         const [from, name] = [around.getStart(file), around.name!.getEnd()]
         const head = text.slice(from, name) + suffixOf(mutant) + text.slice(name, start)
@@ -109,6 +107,23 @@ function sources(ts: Typescript): Map<string, string> {
     texts.set(path, whole + text.slice(at))
   }
   return texts
+}
+
+/** Where a text that a bug replaces stands in its file. */
+function placeOf(find: string, text: string, { name, file }: Mutant): number {
+  const start = text.indexOf(find)
+  if (start !== -1 && !text.includes(find, start + 1)) return start
+  throw new Error(`${name}: its place in ${file} is not found, or twice`)
+}
+
+/** A file with a bug. */
+function planted(text: string, mutant: Mutant): string {
+  const put = (whole: string, [find, replace]: readonly [string, string]) => {
+    const start = placeOf(find, whole, mutant)
+    return whole.slice(0, start) + replace + whole.slice(start + find.length)
+  }
+  const first = put(text, [mutant.find, mutant.replace])
+  return mutant.also === undefined ? first : put(first, mutant.also)
 }
 
 /** The method, accessor or function with a name that a stretch of a file lies in the body of; null for none. */

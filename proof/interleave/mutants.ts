@@ -7,6 +7,8 @@ export interface Mutant {
   /** found once in the file */
   readonly find: string
   readonly replace: string
+  /** a second place of the file, and what comes there */
+  readonly also?: readonly [find: string, replace: string]
   /** the scenario that notices it */
   readonly scenario: string
   /** the processor on which it shows, by default x64 */
@@ -101,6 +103,7 @@ const SEEDS: Readonly<Record<string, number>> = {
   'a number is given away before the answer to leave is there': 73,
   'a call that was cut short keeps the lock': 9,
   'the late answer to a call that was cut short is taken for the next one': 49,
+  'a launch that is cut short has the stamp that it had before': 2974,
 }
 
 /** Bugs of one file, which one scenario notices. */
@@ -136,9 +139,12 @@ const THREAD_CACHES = 'src/core/pool/shared/thread-caches.ts'
 const STATE = 'src/core/pool/shared/shared-state.ts'
 const SERVER = 'src/core/pool/shared/pool-server.ts'
 
+const GROUP_ORDER = 'src/core/pool/caching/captures/group-order.ts'
+
 const BACKING = 'src/core/pool/backing/virtual-backing.ts'
 const PARTS = 'src/core/heap/lent-parts.ts'
 
+const LAUNCHES = 'launches of a group never overlap, though a thread may die'
 const JOINS = 'a thread dies anywhere beside a join in a view'
 const DIES = 'a thread dies anywhere, and all that it had goes back'
 const CUT = 'a program whose calls are cut short anywhere'
@@ -679,6 +685,34 @@ export const MUTANTS: readonly Mutant[] = [
       'the late answer to a call that was cut short is taken for the next one',
       'if (state.channel.isLate(state.thread)) {',
       'if (question === null) {',
+    ],
+  ]),
+  {
+    name: 'the stamp of a launch is read before it',
+    file: GROUP_ORDER,
+    find: 'state[At.launchStamp] = UNTIL_NEXT',
+    replace: 'state[At.launchStamp] = 1 + this.clocks.marked[slot]',
+    also: ['state[At.launchStamp] = this.clocks.marked[slot] + 1', ''],
+    scenario: LAUNCHES,
+    seed: 418,
+  },
+  {
+    name: 'the lock of a group is left before the launch',
+    file: GROUP_ORDER,
+    find: 'if (this.poison !== null) this.poison(stream)',
+    replace: 'this.release()',
+    also: [
+      'const slot = state[At.launchSlot]\n    try {',
+      'this.acquire()\n    const slot = state[At.launchSlot]\n    try {',
+    ],
+    scenario: LAUNCHES,
+    seed: 291,
+  },
+  ...inFile(GROUP_ORDER, LAUNCHES, [
+    [
+      'a launch that is cut short has the stamp that it had before',
+      'state[At.launchStamp] = UNTIL_NEXT',
+      'state[At.launchStamp] = this.clocks.marked[slot] + 1',
     ],
   ]),
 ]

@@ -14,4 +14,5 @@ export const SCENARIO_FILES = [
   'pool-server',
   'pool',
   'views',
+  'graph-groups',
 ].map(name => `proof/interleave/scenarios/${name}.ts`)
