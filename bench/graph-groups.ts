@@ -8,6 +8,7 @@ import type { Graph } from '../src/core/order/graph.js'
 import type { Stream } from '../src/core/order/stream.js'
 import type { CachingPool } from '../src/core/pool/caching/caching-pool.js'
 import { headline, machineOf, median, save } from './machine.js'
+import { medianInterval } from './median-interval.js'
 import { deviceBenchmark, deviceOf, optionsOf } from './options.js'
 
 const program = deviceBenchmark('memory and launches of graphs that share memory')
@@ -18,9 +19,9 @@ const ROW = values.smoke ? 4 * KiB : 64 * KiB
 const OUTPUT_ROW = 16 * KiB
 const COUNT = values.smoke ? 8 : 64
 const SEEDS = values.smoke ? 1 : 5
-/** Fewer launches than the driver queues before it waits. */
-const BATCH = values.smoke ? 20 : 400
-const BATCHES = values.smoke ? 2 : 250
+/** Fewer launches than the driver queues before it waits; of these, alone or in a group, in a row. */
+const [BATCH, IN_A_ROW] = values.smoke ? [16, 4] : [400, 10]
+const BATCHES = values.smoke ? 2 : 1000
 
 const batches = Array.from({ length: COUNT }, (_, index) => (index === 0 ? 1 : (512 / COUNT) * (index + 1)))
 const [a, b] = [device.createStream(), device.createStream()]
@@ -91,46 +92,62 @@ function memory() {
   }
 }
 
-/** Nanoseconds of a launch, by subject: batches by turns, forwards and backwards. */
-function launches() {
-  const pool = device.createPool()
+/** Graphs of the same work, alone and in a group: of each two one is captured after the other. */
+function newPair(pool: CachingPool, count: number) {
   const group = pool.createGraphGroup()
-  const spread = pool.createGraphGroup()
-  const work = (stream: Stream) => () => {
-    using scratch = pool.allocate(1 * MiB, stream)
+  const work = () => {
+    using scratch = pool.allocate(1 * MiB, a)
     scratch.fill(1, 0, 256)
   }
-  const alone = [device.capture(a, work(a)), device.capture(b, work(b))]
-  const together = [group.capture(a, work(a)), group.capture(b, work(b))]
-  const apart = [spread.capture(a, work(a)), spread.capture(b, work(b))]
-  const subjects: [string, readonly Graph[], readonly Stream[]][] = [
-    ['alone, one stream', [alone[0]], [a]],
-    ['in a group, one stream', [together[0]], [a]],
-    ['alone, two graphs on one stream', alone, [a]],
-    ['in a group, two graphs on one stream', together, [a]],
-    ['alone, two streams in turns', alone, [a, b]],
-    ['in a group, two streams in turns', apart, [a, b]],
-  ]
-  const times = subjects.map((): number[] => [])
-  for (let batch = -10; batch < BATCHES; batch++) {
-    const turns = [...subjects.entries()]
-    for (const [index, [, graphs, streams]] of batch % 2 === 0 ? turns : turns.reverse()) {
-      const start = performance.now()
-      for (let launch = 0; launch < BATCH; launch++) {
-        graphs[launch % graphs.length].launch(streams[launch % streams.length])
-      }
-      const ns = ((performance.now() - start) * 1e6) / BATCH
-      device.synchronize()
-      if (batch >= 0) times[index].push(ns)
-    }
+  const made = Array.from({ length: count }, () => [device.capture(a, work), group.capture(a, work)] as const)
+  return { group, alone: made.map(([graph]) => graph), together: made.map(([, graph]) => graph) }
+}
+
+/** Nanoseconds of each of some launches in a row, by turns of graphs and streams. */
+function launch(graphs: readonly Graph[], streams: readonly Stream[]): number {
+  const start = performance.now()
+  for (let launch = 0; launch < IN_A_ROW; launch++) {
+    graphs[launch % graphs.length].launch(streams[launch % streams.length])
   }
-  const rows = subjects.map(([name], index) => ({ name, medianNs: Math.round(median(times[index])) }))
-  const { waits } = spread.stats()
-  for (const graph of [...alone, ...together, ...apart]) graph.close()
+  return ((performance.now() - start) * 1e6) / IN_A_ROW
+}
+
+/**
+ * The host's time for a launch, alone and in a group. Both take turns every few launches, forwards and backwards, so
+ * that the state of host and device is the same for both. The median of the differences of neighbours is told.
+ */
+function compare(name: string, count: number, streams: readonly Stream[]) {
+  const pool = device.createPool()
+  const { group, alone, together } = newPair(pool, count)
+  const [aloneNs, groupNs]: [number[], number[]] = [[], []]
+  for (let batch = -10; batch < BATCHES; batch++) {
+    for (let launches = 0; launches < BATCH; launches += 2 * IN_A_ROW) {
+      const isBackwards = (launches / (2 * IN_A_ROW)) % 2 === 1
+      const [first, second] = isBackwards ? [together, alone] : [alone, together]
+      const times = [launch(first, streams), launch(second, streams)]
+      if (batch < 0) continue
+      aloneNs.push(times[isBackwards ? 1 : 0])
+      groupNs.push(times[isBackwards ? 0 : 1])
+    }
+    device.synchronize()
+  }
+  const { waits } = group.stats()
+  for (const graph of [...alone, ...together]) graph.close()
   pool.close()
-  const beyond = (index: number) =>
-    Math.round(median(times[index].map((alone, batch) => times[index + 1][batch] - alone)))
-  return { rows, waits, beyondNs: { oneStream: beyond(0), twoGraphs: beyond(2), twoStreams: beyond(4) } }
+  const beyondNs = medianInterval(groupNs.map((ns, index) => ns - aloneNs[index]))
+  return { name, aloneNs: median(aloneNs), groupNs: median(groupNs), beyondNs, waits }
+}
+
+function launches() {
+  const all = [
+    compare('one stream', 1, [a]),
+    compare('two graphs on one stream', 2, [a]),
+    compare('two streams in turns', 2, [a, b]),
+  ]
+  const rounded = (ns: number) => Number(ns.toFixed(1))
+  return all.map(({ name, aloneNs, groupNs, beyondNs, waits }) => {
+    return { name, aloneNs: rounded(aloneNs), groupNs: rounded(groupNs), beyondNs: beyondNs.map(rounded), waits }
+  })
 }
 
 const machine = machineOf(device)
@@ -144,10 +161,20 @@ for (const { order, reservedBytes, besideBytes, timesLargest } of reserved.rows)
 }
 const { separate, separateTimesLargest } = reserved
 console.log(`  without a group  ${formatBytes(separate.reservedBytes)}, ${separateTimesLargest.toFixed(1)} times`)
-for (const { name, medianNs } of launched.rows) console.log(`${name.padEnd(38)} ${medianNs} ns a launch`)
-const { oneStream, twoGraphs, twoStreams } = launched.beyondNs
-console.log(`beyond alone, medians of pairs: ${oneStream} ns, two graphs ${twoGraphs}, two streams ${twoStreams}`)
-const parameters = { layers: LAYERS, rowBytes: ROW, outputRowBytes: OUTPUT_ROW, batch: BATCH, batches: BATCHES }
+for (const { name, aloneNs, groupNs, beyondNs } of launched) {
+  const [beyond, from, to] = beyondNs
+  console.log(
+    `${name.padEnd(26)} ${aloneNs} ns a launch alone, ${groupNs} in a group: ${beyond} more (${from} to ${to})`,
+  )
+}
+const parameters = {
+  layers: LAYERS,
+  rowBytes: ROW,
+  outputRowBytes: OUTPUT_ROW,
+  batch: BATCH,
+  batches: BATCHES,
+  inARow: IN_A_ROW,
+}
 save(values.save, machine.simulated ? 'simulated-graph-groups' : 'h200-graph-groups', {
   machine,
   parameters,

@@ -45,11 +45,9 @@ export const enum At {
   /** of the latest launch: its stream slot and its stamp */
   launchSlot,
   launchStamp,
-  /** of the latest use since then on the same stream: its stamp */
-  useStamp,
   /** 1 once a wait was needed: then each launch gets a mark, so that the next wait is for that launch alone */
   isSpread,
-  /** uses since then on other streams */
+  /** uses since then */
   count,
   /** of each of those: its slot and stamp */
   uses,
@@ -74,8 +72,8 @@ export class GroupOrder implements LaunchRule {
   private readonly poison: ((stream: OrderedStream) => void) | null
   private readonly state: Float64Array
   private readonly lock: RobustLock | null
-  /** uses on other devices */
-  private peers: Use[] = []
+  /** uses on other devices since then; null for none */
+  private peers: readonly Use[] | null = null
 
   constructor(
     private readonly clocks: Clocks,
@@ -113,12 +111,11 @@ export class GroupOrder implements LaunchRule {
     if (this.lock !== null) this.checkStream(call, stream as User)
     this.acquire()
     try {
-      if (slot !== state[At.launchSlot] || state[At.count] > 0 || this.peers.length > 0) {
+      if (slot !== state[At.launchSlot] || state[At.count] > 0 || this.peers !== null) {
         this.orderAll(call, graph, stream)
       }
       state[At.launchStamp] = UNTIL_NEXT // first: from here on the list covers too much
       state[At.launchSlot] = slot
-      state[At.useStamp] = 0
       state[At.count] = 0
       state[At.latest] = 0 // until the driver has taken the launch: a refused one may have left contents of no graph
       if (this.poison !== null) this.poison(stream)
@@ -212,7 +209,7 @@ export class GroupOrder implements LaunchRule {
 
   /** Work on other devices that uses the memory. */
   get workOfPeers(): readonly Use[] {
-    return this.peers.map(covered)
+    return (this.peers ?? []).map(covered)
   }
 
   /** Whether the host sees all uses complete, asking the driver. */
@@ -237,12 +234,12 @@ export class GroupOrder implements LaunchRule {
   private uses(): Use[] {
     const { clocks, state, peers } = this
     this.acquire()
-    const uses = [{ clocks, slot: state[At.launchSlot], stamp: Math.max(state[At.launchStamp], state[At.useStamp]) }]
+    const uses = [{ clocks, slot: state[At.launchSlot], stamp: state[At.launchStamp] }]
     for (let index = 0; index < state[At.count]; index++) {
       uses.push({ clocks, slot: this.slotAt(index), stamp: this.stampAt(index) })
     }
     this.release()
-    return [...uses, ...peers]
+    return peers === null ? uses : [...uses, ...peers]
   }
 
   private slotAt(index: number): number {
@@ -261,12 +258,8 @@ export class GroupOrder implements LaunchRule {
   private push({ clocks, slot, stamp }: Use): void {
     const { state } = this
     if (clocks !== this.clocks) {
-      this.peers = this.peers.filter(use => use.clocks !== clocks || use.slot !== slot || use.stamp > stamp)
-      this.peers.push({ clocks, slot, stamp })
-      return
-    }
-    if (slot === state[At.launchSlot]) {
-      if (stamp > state[At.useStamp]) state[At.useStamp] = stamp
+      const others = this.peers?.filter(use => use.clocks !== clocks || use.slot !== slot || use.stamp > stamp) ?? []
+      this.peers = [...others, { clocks, slot, stamp }]
       return
     }
     for (let index = 0; index < state[At.count]; index++) {
@@ -303,12 +296,11 @@ export class GroupOrder implements LaunchRule {
   private orderAll(call: string, graph: number, stream: OrderedStream): void {
     const { state } = this
     this.settleLaunch()
-    const stamp = Math.max(state[At.launchStamp], state[At.useStamp])
-    this.order(call, graph, stream, state[At.launchSlot], stamp, state[At.latest])
+    this.order(call, graph, stream, state[At.launchSlot], state[At.launchStamp], state[At.latest])
     for (let index = 0; index < state[At.count]; index++) {
       this.order(call, graph, stream, this.slotAt(index), this.stampAt(index), 0)
     }
-    if (this.peers.length > 0) this.orderPeers(call, graph, stream)
+    if (this.peers !== null) this.orderPeers(call, graph, stream)
   }
 
   /** The same for one use: the launch of graph `other`, or 0 for another use. */
@@ -328,7 +320,7 @@ export class GroupOrder implements LaunchRule {
       if (this.refuses) throw unordered(`${call}: graph ${graph} of the group`, stream, use, 0)
       if (this.makeWait(stream, use)) this.state[At.waits]++
     }
-    this.peers = []
+    this.peers = null
   }
 
   /** Makes an open stream wait for a use on the device; returns whether there was something to wait for. */
