@@ -68,6 +68,8 @@ export class Capture extends VectorClocks implements OpenCapture {
   readonly holdings = new Set<Holding>()
   /** of a graph in a group: its number there */
   number = 0
+  /** of the graph */
+  memory!: GraphMemory
   private readonly streams = new Set<CapturableStream>()
   blocksDefault = false
 
@@ -183,16 +185,13 @@ export class Capture extends VectorClocks implements OpenCapture {
     return this.memory
   }
 
-  private get memory(): GraphMemory {
-    return new GraphMemory(this.origin.clocks, this.holdings, this.group?.order ?? null, this.number)
-  }
-
   private start(begin: () => void): void {
     const { context, clocks } = this.origin
     enterRelaxed(context.activate())
     clocks.captures.add(this)
     try {
       this.number = this.group?.begin(this) ?? 0 // first, since pools that hear of the stream ask for the group
+      this.memory = new GraphMemory(clocks, this.holdings, this.group?.order ?? null, this.number)
       this.join(this.origin)
       begin()
     } catch (error) {

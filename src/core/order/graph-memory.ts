@@ -7,6 +7,9 @@ import type { Clocks } from './clocks.js'
 import type { Holding } from './holding.js'
 import type { OrderedStream } from './ordered-stream.js'
 
+/** Below all stamps, and no whole number, so that V8 keeps the field of a graph a float64. */
+const NEVER = -0.5
+
 /** Keeps launches apart whose graphs share memory. */
 export interface LaunchRule {
   /** whether other threads launch such graphs: then no other thread enters before `leave` */
@@ -16,8 +19,11 @@ export interface LaunchRule {
    * which the caller submits next. Throws PoolError in the name of `call`, or the driver's error.
    */
   enter(call: string, graph: number, stream: OrderedStream): void
-  /** The launch of this graph was submitted; 0 for one that the driver has refused. Follows each `enter`. */
-  leave(graph: number): void
+  /**
+   * The launch of this graph was submitted; 0 for one that the driver has refused. Follows each `enter`. Returns the
+   * stamp of the launch.
+   */
+  leave(graph: number): number
 }
 
 /**
@@ -28,6 +34,13 @@ export interface LaunchRule {
 export class GraphMemory implements Disposable {
   private readonly launchedOn = new Set<OrderedStream>()
   private open = true
+  /**
+   * of the latest launch in a group: its stream slot and its stamp, which is Infinity while the launch is under way
+   * @internal
+   */
+  launchSlot = 0
+  /** @internal */
+  launchStamp = NEVER
   /** the stream of a launch that was announced by `beforeLaunch` */
   private announced: OrderedStream | null = null
 
@@ -36,8 +49,11 @@ export class GraphMemory implements Disposable {
     private readonly holdings: ReadonlySet<Holding>,
     /** of a graph that shares memory with others */
     private readonly rule: LaunchRule | null,
-    /** the graph's number among those */
-    private readonly number: number,
+    /**
+     * the graph's number among those
+     * @internal
+     */
+    readonly number: number,
   ) {}
 
   /**
@@ -83,7 +99,10 @@ export class GraphMemory implements Disposable {
    * @internal
    */
   enter(call: string, stream: OrderedStream): void {
-    if (this.rule !== null) this.rule.enter(call, this.number, stream)
+    if (this.rule === null) return
+    this.rule.enter(call, this.number, stream)
+    this.launchStamp = Infinity
+    this.launchSlot = stream.slot
   }
 
   /**
@@ -91,7 +110,7 @@ export class GraphMemory implements Disposable {
    * @internal
    */
   leave(isLaunched: boolean): void {
-    if (this.rule !== null) this.rule.leave(isLaunched ? this.number : 0)
+    if (this.rule !== null) this.launchStamp = this.rule.leave(isLaunched ? this.number : 0)
   }
 
   private check(call: string, stream: OrderedStream): void {

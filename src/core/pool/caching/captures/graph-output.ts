@@ -3,6 +3,7 @@
 
 import { PoolError } from '../../../base/errors.js'
 import type { Capture } from '../../../order/capture.js'
+import type { GraphMemory } from '../../../order/graph-memory.js'
 import type { Stream } from '../../../order/stream.js'
 import { type BufferOwner, type BufferSource, looksOnly } from '../../allocation.js'
 import { DeviceBuffer } from '../../buffer.js'
@@ -47,6 +48,8 @@ export class OutputAllocation extends SlowAllocation {
   private isFreed = false
   /** of a shared output, whose capture has ended: its block is freed, and it has none */
   private isScratch = false
+  /** whether other graphs may use it in their launches */
+  private isUsedByOthers = false
 
   constructor(
     readonly pool: OutputPool,
@@ -67,6 +70,10 @@ export class OutputAllocation extends SlowAllocation {
 
   get overwritten(): boolean {
     return this.lifetime === 'shared' && this.group.order.latest !== this.graph
+  }
+
+  get onlyGraph(): GraphMemory | null {
+    return this.isUsedByOthers ? null : this.capture.memory
   }
 
   addressOf(_record: number, _tag: number, call: string): number {
@@ -90,7 +97,10 @@ export class OutputAllocation extends SlowAllocation {
     if (stream.capture === null) {
       if (!this.capture.ended) throw this.notCaptured(call)
       this.group.order.noteUse(call, stream, this)
-    } else if (stream.capture !== this.capture && this.lifetime === 'shared') throw this.captured(call)
+    } else if (stream.capture !== this.capture) {
+      if (this.lifetime === 'shared') throw this.captured(call)
+      this.isUsedByOthers = true
+    }
   }
 
   recordUse(_record: number, _tag: number, stream: Stream): void {

@@ -17,7 +17,7 @@ import { PoolError } from '../../../base/errors.js'
 import { isDriverError } from '../../../base/thrown.js'
 import { CU_STREAM_PER_THREAD } from '../../../driver/constants.js'
 import { type Clocks, MOST_STREAMS } from '../../../order/clocks.js'
-import type { LaunchRule } from '../../../order/graph-memory.js'
+import type { GraphMemory, LaunchRule } from '../../../order/graph-memory.js'
 import { type OrderedStream, streamName } from '../../../order/ordered-stream.js'
 import { relaxed } from '../../../order/relaxed.js'
 import type { RobustLock } from '../../../threads/robust-lock.js'
@@ -28,6 +28,8 @@ type User = OrderedStream & { readonly clocks: Clocks }
 
 /** An output that is used. */
 interface UsedOutput {
+  /** the only graph that may use it in its launches; null if others may, too */
+  readonly onlyGraph: GraphMemory | null
   /** Throws PoolError, in the name of `call`, if a launch has overwritten it. */
   checkValid(call: string): void
 }
@@ -125,15 +127,17 @@ export class GroupOrder implements LaunchRule {
     }
   }
 
-  leave(graph: number): void {
+  leave(graph: number): number {
     const { state } = this
     const slot = state[At.launchSlot]
     try {
       // Read after the launch: a mark that another thread has placed meanwhile does not cover it.
-      state[At.launchStamp] = this.clocks.marked[slot] + 1
+      const stamp = this.clocks.marked[slot] + 1
+      state[At.launchStamp] = stamp
       state[At.latest] = graph
       if (graph !== 0) state[At.launches]++
       if (state[At.isSpread] === 1) this.mark(slot)
+      return stamp
     } finally {
       this.release()
     }
@@ -147,15 +151,15 @@ export class GroupOrder implements LaunchRule {
   }
 
   /**
-   * Work that is submitted to an open stream next uses an output: it comes after the latest launch, and before the
-   * next. Throws as `enter` does.
+   * Work that is submitted to an open stream next uses an output: it comes after the latest launch that may use the
+   * output, and before the next launch of the group. Throws as `enter` does.
    */
   noteUse(call: string, stream: User, output: UsedOutput): void {
     this.checkStream(call, stream)
     this.acquire()
     try {
       output.checkValid(call)
-      this.followLaunch(call, stream)
+      this.followLaunch(call, stream, output.onlyGraph)
       // In a shared order a thread may place a mark on the stream before the work is there.
       this.addUse(stream, stream.clocks.slots.me === 0)
     } finally {
@@ -273,16 +277,18 @@ export class GroupOrder implements LaunchRule {
     state[At.count] = index + 1
   }
 
-  private followLaunch(call: string, stream: User): void {
+  /** Makes a stream wait for the latest launch of a graph, or of the group. */
+  private followLaunch(call: string, stream: User, graph: GraphMemory | null): void {
     const { clocks, slot } = stream
     this.settleLaunch()
-    const earlier = this.state[At.launchSlot]
-    const stamp = this.state[At.launchStamp]
+    const earlier = graph === null ? this.state[At.launchSlot] : graph.launchSlot
+    const noted = graph === null ? this.state[At.launchStamp] : graph.launchStamp
+    const stamp = noted === UNTIL_NEXT ? this.clocks.covering(earlier) : noted
     if (this.clocks.completed[earlier] >= stamp) return
     const isOwn = clocks === this.clocks
     if (isOwn && (earlier === slot || clocks.known[slot * MOST_STREAMS + earlier] >= stamp)) return
     const launch = { clocks: this.clocks, slot: earlier, stamp }
-    if (this.refuses) throw unordered(`${call}: a use of an output`, stream, launch, this.latest)
+    if (this.refuses) throw unordered(`${call}: a use of an output`, stream, launch, graph?.number ?? this.latest)
     if (this.makeWait(stream, launch)) this.state[At.waits]++
   }
 
