@@ -7,7 +7,7 @@ import type { Stream } from '../../../order/stream.js'
 import { type BufferOwner, type BufferSource, looksOnly } from '../../allocation.js'
 import { DeviceBuffer } from '../../buffer.js'
 import { SlowAllocation } from '../../record-allocation.js'
-import type { GroupMemory } from './group-memory.js'
+import type { GroupCaptures } from './group-captures.js'
 
 /** How long an output is valid: until another graph of its group is launched, or until its own is launched again. */
 export type OutputLifetime = 'shared' | 'own'
@@ -51,7 +51,7 @@ export class OutputAllocation extends SlowAllocation {
   constructor(
     readonly pool: OutputPool,
     public owner: BufferOwner,
-    private readonly group: GroupMemory,
+    private readonly group: GroupCaptures,
     private readonly capture: Capture,
     /** the block under it */
     readonly block: DeviceBuffer,
@@ -82,7 +82,7 @@ export class OutputAllocation extends SlowAllocation {
   }
 
   isLive(): boolean {
-    return !this.isFreed && !this.group.lost && (this.isScratch || !this.block.freed)
+    return !this.isFreed && !this.group.store.lost && (this.isScratch || !this.block.freed)
   }
 
   /** Captured work of its own graph may use it. Any other use must come before the next launch, which waits for it. */
@@ -91,6 +91,7 @@ export class OutputAllocation extends SlowAllocation {
       if (!this.capture.ended) throw this.notCaptured(call)
       this.checkValid(call)
       this.group.order.noteUse(call, stream)
+      this.checkValid(call) // another thread may have given scratch back, without waiting for this use
     } else if (stream.capture !== this.capture && this.lifetime === 'shared') throw this.captured(call)
   }
 
