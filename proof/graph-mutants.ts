@@ -2,6 +2,7 @@
 // memory: the order of their launches, whose memory a capture may take, and the validity of outputs.
 
 import { Clocks } from '../src/core/order/clocks.js'
+import { GraphMemory } from '../src/core/order/graph-memory.js'
 import type { OrderedStream } from '../src/core/order/ordered-stream.js'
 import type { Stream } from '../src/core/order/stream.js'
 import type { VectorTime } from '../src/core/order/vector-clocks.js'
@@ -13,7 +14,7 @@ import { OutputAllocation } from '../src/core/pool/caching/captures/graph-output
 import { GroupArena } from '../src/core/pool/caching/captures/group-arena.js'
 import type { GroupCaptures } from '../src/core/pool/caching/captures/group-captures.js'
 import { GroupMemory } from '../src/core/pool/caching/captures/group-memory.js'
-import { GroupOrder } from '../src/core/pool/caching/captures/group-order.js'
+import { At, GroupOrder } from '../src/core/pool/caching/captures/group-order.js'
 import { CentralHeap } from '../src/core/pool/caching/central/central-heap.js'
 import type { Use } from '../src/core/pool/caching/central/deferred.js'
 import { replace, replacePrivate } from './replace-method.js'
@@ -170,8 +171,8 @@ export const GRAPH_MUTANTS = {
             try {
               original.call(this, call, graph, stream)
             } catch (error) {
-              this['launchSlot'] = -1
-              this['count'] = 0
+              this['state'].fill(0, At.launchSlot, At.isSpread)
+              this['state'][At.count] = 0
               throw error
             }
           },
@@ -186,7 +187,7 @@ export const GRAPH_MUTANTS = {
         'enter',
         original =>
           function (this: GroupOrder, call: string, graph: number, stream: OrderedStream): void {
-            this['count'] = 0
+            this['state'][At.count] = 0
             original.call(this, call, graph, stream)
           },
       ),
@@ -211,12 +212,11 @@ export const GRAPH_MUTANTS = {
     kinds,
     break: () =>
       replace(
-        GroupOrder.prototype,
-        'enter',
+        GraphMemory.prototype,
+        'leave',
         original =>
-          function (this: GroupOrder, call: string, graph: number, stream: OrderedStream): void {
-            original.call(this, call, graph, stream)
-            this.latest = graph
+          function (this: GraphMemory): void {
+            original.call(this, true)
           },
       ),
   },

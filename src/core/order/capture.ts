@@ -91,6 +91,13 @@ export class Capture extends VectorClocks implements OpenCapture {
 
   /** Another library is about to begin a capture of the open `stream`. */
   static announce(stream: CapturableStream, group: CaptureGroup | null = null): void {
+    if (group?.order.isShared) {
+      throw new PoolError(
+        'beginCapture: another library cannot launch graphs of a group that threads share, as no other thread may ' +
+          'launch meanwhile; make the group in a pool of one thread',
+        'ERR_NOT_SUPPORTED',
+      )
+    }
     if (stream.context.activate().cuStreamIsCapturing(stream.handle)) {
       throw new PoolError(
         'beginCapture: the stream is captured already; announce it before the capture begins',

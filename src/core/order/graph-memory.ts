@@ -9,13 +9,15 @@ import type { OrderedStream } from './ordered-stream.js'
 
 /** Keeps launches apart whose graphs share memory. */
 export interface LaunchRule {
+  /** whether other threads launch such graphs: then no other thread enters before `leave` */
+  readonly isShared: boolean
   /**
    * Makes `stream` wait for everything that used the memory before, and notes the launch of the graph with this number,
    * which the caller submits next. Throws PoolError in the name of `call`, or the driver's error.
    */
   enter(call: string, graph: number, stream: OrderedStream): void
-  /** The launch was submitted. */
-  leave(): void
+  /** The launch of this graph was submitted; 0 for one that the driver has refused. Follows each `enter`. */
+  leave(graph: number): void
 }
 
 /**
@@ -64,7 +66,7 @@ export class GraphMemory implements Disposable {
       )
     }
     this.announced = null
-    this.leave()
+    this.leave(true)
   }
 
   /**
@@ -85,11 +87,11 @@ export class GraphMemory implements Disposable {
   }
 
   /**
-   * The launch was submitted.
+   * The launch was submitted, or the driver has refused it. Follows each `enter`.
    * @internal
    */
-  leave(): void {
-    if (this.rule !== null) this.rule.leave()
+  leave(isLaunched: boolean): void {
+    if (this.rule !== null) this.rule.leave(isLaunched ? this.number : 0)
   }
 
   private check(call: string, stream: OrderedStream): void {

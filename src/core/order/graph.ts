@@ -33,9 +33,14 @@ export class Graph<R = unknown> implements OpenGraph, Disposable {
   launch(stream = this.origin): void {
     this.memory.note('launch', stream)
     this.memory.enter('launch', stream)
-    const driver = this.clocks.context.activate()
-    stream.submit('launch', handle => driver.cuGraphLaunch(this.executable, handle))
-    this.memory.leave()
+    let isLaunched = false
+    try {
+      const driver = this.clocks.context.activate()
+      stream.submit('launch', handle => driver.cuGraphLaunch(this.executable, handle))
+      isLaunched = true
+    } finally {
+      this.memory.leave(isLaunched)
+    }
   }
 
   /**

@@ -50,11 +50,12 @@ export class GraphGroups {
 
   /** A group of this thread. Throws the driver's error if it does not reserve the addresses. */
   create(config: GroupConfig): GroupCaptures {
-    const order = new GroupOrder(
-      this.clocks,
-      config.refuses,
-      config.poison ? stream => this.fill(memory, stream) : null,
-    )
+    const order = new GroupOrder(this.clocks, {
+      refuses: config.refuses,
+      poison: config.poison ? stream => this.fill(memory, stream) : null,
+      state: new Float64Array(GroupOrder.WORDS),
+      lock: null,
+    })
     const memory = this.open(config, order, this.records)
     const captures = new GroupCaptures(memory, capture => this.arenas.arenaOf(capture))
     this.groups.set(memory, captures)

@@ -89,9 +89,7 @@ export class OutputAllocation extends SlowAllocation {
   noteUse(stream: Stream, call: string): void {
     if (stream.capture === null) {
       if (!this.capture.ended) throw this.notCaptured(call)
-      this.checkValid(call)
-      this.group.order.noteUse(call, stream)
-      this.checkValid(call) // another thread may have given scratch back, without waiting for this use
+      this.group.order.noteUse(call, stream, this)
     } else if (stream.capture !== this.capture && this.lifetime === 'shared') throw this.captured(call)
   }
 
@@ -126,7 +124,8 @@ export class OutputAllocation extends SlowAllocation {
     )
   }
 
-  private checkValid(call: string): void {
+  /** Throws PoolError, in the name of `call`, if the output has no contents of its graph. */
+  checkValid(call: string): void {
     if (!this.overwritten) return
     throw new PoolError(
       `${call}: the output has no contents of its graph, which was not launched since a launch of another graph of the ` +

@@ -203,19 +203,17 @@ export class GroupMemory implements GroupStore {
   /** Gives back what nothing uses, if no graph can be launched; returns the bytes. */
   giveBack(): number {
     if (this.lost || this.source.isAsleep() || this.capturing > 0 || this.graphs > 0) return 0
-    const { latest } = this.order
-    this.loseContents() // first: another thread may be about to use an output
+    if (!this.isUnused()) return 0
     const before = this.reservedBytes
+    this.forgetUses()
     try {
-      if (!this.order.isComplete()) return 0
-      this.forgetUses()
       for (const heap of this.heaps) heap.trim()
       if (this.closed && this.outputs?.close() === true) this.outputs = null
       if (this.closed && this.scratch?.close() === true) this.scratch = null
-      return before - this.reservedBytes
     } finally {
-      if (this.reservedBytes === before) this.order.latest = latest
+      if (this.reservedBytes < before) this.loseContents()
     }
+    return before - this.reservedBytes
   }
 
   /** Ends the group. Throws PoolError while graphs can be launched, or a capture is under way. */
@@ -261,7 +259,7 @@ export class GroupMemory implements GroupStore {
 
   /** Scratch was given back, or is about to be: shared outputs have no contents any more. */
   loseContents(): void {
-    this.order.latest = 0
+    this.order.loseContents()
   }
 
   get heaps(): readonly GroupHeap[] {
@@ -307,6 +305,14 @@ export class GroupMemory implements GroupStore {
 
   private *blocks(): Generator<number> {
     for (const { heaps } of this.heaps) yield* blocksIn(this.records, heaps)
+  }
+
+  /** Whether no work uses memory of the group, and no thread is about to submit some. */
+  private isUnused(): boolean {
+    const { order } = this
+    if (!order.isShared || !order.isComplete()) return order.isComplete()
+    this.loseContents() // a thread that comes to use an output from now on is refused
+    return order.isComplete()
   }
 
   private retry<R>(work: () => R): R {

@@ -4,126 +4,211 @@
 // These are a list of streams and stamps. A launch makes its stream wait for those that it does not come after already.
 // From then on the next mark of its stream covers all of them, so the launch alone takes their place in the list, also
 // if the driver then refuses it. The list must not change before all waits were made: a refused wait would be lost.
+//
+// The list is one array of numbers, which may lie in memory that threads share: then each thread has such an object, and
+// a lock is held from the look at the list until the launch is submitted and noted. Otherwise two threads would wait for
+// the same launch, and run beside each other. A thread may die, or be cut short, between any two stores, so the list is
+// right after each: a launch that is under way covers all work of its stream until it has its stamp.
+//
+// The lock is not held until work that uses an output is submitted. So a thread uses a 'shared' output only while no
+// other thread launches; otherwise its contents are those of another graph, or the use is refused.
 
 import { PoolError } from '../../../base/errors.js'
 import { isDriverError } from '../../../base/thrown.js'
+import { CU_STREAM_PER_THREAD } from '../../../driver/constants.js'
 import { type Clocks, MOST_STREAMS } from '../../../order/clocks.js'
 import type { LaunchRule } from '../../../order/graph-memory.js'
 import { type OrderedStream, streamName } from '../../../order/ordered-stream.js'
+import { relaxed } from '../../../order/relaxed.js'
+import type { RobustLock } from '../../../threads/robust-lock.js'
 import type { Use } from '../central/deferred.js'
 import type { Waiting } from '../central/parts.js'
 
 /** A stream of this or another device. */
 type User = OrderedStream & { readonly clocks: Clocks }
 
-/** The stamp of a use that lasts until the next launch. */
+/** An output that is used. */
+interface UsedOutput {
+  /** Throws PoolError, in the name of `call`, if a launch has overwritten it. */
+  checkValid(call: string): void
+}
+
+/** The stamp of a use that lasts until the next launch, and of a launch that is under way. */
 const UNTIL_NEXT = Infinity
 
-export class GroupOrder implements LaunchRule {
+/** Index of a number in the state; all are 0 at first. */
+export const enum At {
   /** the number of the graph that was launched last; 0 for none, a refused one, and once its outputs are gone */
-  latest = 0
-  /** launches so far */
-  launches = 0
+  latest,
+  launches,
   /** how often a stream was made to wait */
-  waits = 0
-  /** of the latest launch: its stream slot, its stamp and its graph; -1 before the first */
-  private launchSlot = -1
-  private launchStamp = 0
-  private launched = 0
-  /** what the next launch waits for on that stream: the launch, or a use since then */
-  private dueStamp = 0
-  /** of each use since then on another stream: its slot and stamp */
-  private readonly slots: number[] = []
-  private readonly stamps: number[] = []
-  private count = 0
+  waits,
+  /** of the latest launch: its stream slot and its stamp */
+  launchSlot,
+  launchStamp,
+  /** of the latest use since then on the same stream: its stamp */
+  useStamp,
+  /** 1 once a wait was needed: then each launch gets a mark, so that the next wait is for that launch alone */
+  isSpread,
+  /** uses since then on other streams */
+  count,
+  /** of each of those: its slot and stamp */
+  uses,
+}
+
+export interface GroupOrderConfig {
+  /** whether a launch that needs a wait is refused */
+  readonly refuses: boolean
+  /** fills the memory on the stream of a launch, or does nothing */
+  readonly poison: ((stream: OrderedStream) => void) | null
+  /** `GroupOrder.WORDS` numbers, which are 0 before the first use; in memory that threads share if there is a lock */
+  readonly state: Float64Array
+  /** of a group that threads share; it must serve simulated drivers while it waits, since launches are made under it */
+  readonly lock: RobustLock | null
+}
+
+export class GroupOrder implements LaunchRule {
+  /** numbers that the state has */
+  static readonly WORDS = At.uses + 2 * MOST_STREAMS
+
+  private readonly refuses: boolean
+  private readonly poison: ((stream: OrderedStream) => void) | null
+  private readonly state: Float64Array
+  private readonly lock: RobustLock | null
   /** uses on other devices */
   private peers: Use[] = []
-  /** whether a wait was needed so far: then each launch gets a mark, so that the next wait is for that launch alone */
-  private isSpread = false
 
   constructor(
     private readonly clocks: Clocks,
-    /** whether a launch that needs a wait is refused */
-    private readonly refuses: boolean,
-    /** fills the memory on the stream of a launch, or does nothing */
-    private readonly poison: ((stream: OrderedStream) => void) | null,
-  ) {}
+    { refuses, poison, state, lock }: GroupOrderConfig,
+  ) {
+    this.refuses = refuses
+    this.poison = poison
+    this.state = state
+    this.lock = lock
+  }
+
+  /** whether threads share the group */
+  get isShared(): boolean {
+    return this.lock !== null
+  }
+
+  /** the number of the graph that was launched last; 0 for none, a refused one, and once its outputs are gone */
+  get latest(): number {
+    return this.state[At.latest]
+  }
+
+  /** launches so far */
+  get launches(): number {
+    return this.state[At.launches]
+  }
+
+  /** how often a stream was made to wait */
+  get waits(): number {
+    return this.state[At.waits]
+  }
 
   enter(call: string, graph: number, stream: OrderedStream): void {
+    const { state } = this
     const { slot } = stream
-    if (slot !== this.launchSlot || this.count > 0 || this.peers.length > 0) this.orderAll(call, graph, stream)
-    this.launchSlot = slot
-    this.noteStamp()
-    this.launched = graph
-    this.count = 0
-    this.latest = 0 // until the driver has taken the launch: a refused one may have left contents of no graph
-    this.launches++
-    if (this.poison !== null) this.poison(stream)
+    if (this.lock !== null) this.checkStream(call, stream as User)
+    this.acquire()
+    try {
+      if (slot !== state[At.launchSlot] || state[At.count] > 0 || this.peers.length > 0) {
+        this.orderAll(call, graph, stream)
+      }
+      state[At.launchStamp] = UNTIL_NEXT // first: from here on the list covers too much
+      state[At.launchSlot] = slot
+      state[At.useStamp] = 0
+      state[At.count] = 0
+      state[At.latest] = 0 // until the driver has taken the launch: a refused one may have left contents of no graph
+      if (this.poison !== null) this.poison(stream)
+    } catch (error) {
+      this.release()
+      throw error
+    }
   }
 
-  leave(): void {
-    this.noteStamp() // another thread may have placed a mark on the stream, which does not cover the launch
-    this.latest = this.launched
-    if (this.isSpread) this.mark(this.launchSlot)
+  leave(graph: number): void {
+    const { state } = this
+    const slot = state[At.launchSlot]
+    try {
+      // Read after the launch: a mark that another thread has placed meanwhile does not cover it.
+      state[At.launchStamp] = this.clocks.marked[slot] + 1
+      state[At.latest] = graph
+      if (graph !== 0) state[At.launches]++
+      if (state[At.isSpread] === 1) this.mark(slot)
+    } finally {
+      this.release()
+    }
   }
 
-  /** The next mark of the stream covers the launch. */
-  private noteStamp(): void {
-    this.launchStamp = this.clocks.marked[this.launchSlot] + 1
-    this.dueStamp = this.launchStamp
+  /** Shared outputs have no contents any more. */
+  loseContents(): void {
+    this.acquire()
+    this.state[At.latest] = 0
+    this.release()
   }
 
   /**
    * Work that is submitted to an open stream next uses an output: it comes after the latest launch, and before the
    * next. Throws as `enter` does.
    */
-  noteUse(call: string, stream: User): void {
-    if (this.launches > 0) this.followLaunch(call, stream)
-    // In a shared order a thread may place a mark on the stream before the work is there.
-    this.addUse(stream, stream.clocks.slots.me === 0)
+  noteUse(call: string, stream: User, output: UsedOutput): void {
+    this.checkStream(call, stream)
+    this.acquire()
+    try {
+      output.checkValid(call)
+      this.followLaunch(call, stream)
+      // In a shared order a thread may place a mark on the stream before the work is there.
+      this.addUse(stream, stream.clocks.slots.me === 0)
+    } finally {
+      this.release()
+    }
   }
 
   /** Work on an open stream uses an output from now on, until the next launch. */
   noteUses(stream: User): void {
+    this.acquire()
     this.addUse(stream, false)
+    this.release()
   }
 
-  /** A group that refuses launches relies on events of the program, which come after the next mark. */
-  private addUse({ clocks, slot }: User, isNext: boolean): void {
-    this.add({ clocks, slot, stamp: isNext || this.refuses ? clocks.marked[slot] + 1 : UNTIL_NEXT })
+  /** Adds a use that the next launch waits for; see `checkStream`. */
+  add(use: Use): void {
+    this.acquire()
+    this.push(use)
+    this.release()
   }
 
-  private followLaunch(call: string, stream: User): void {
-    const { clocks, slot } = stream
-    const earlier = this.launchSlot
-    const stamp = this.launchStamp
-    if (this.clocks.completed[earlier] >= stamp) return
-    const isOwn = clocks === this.clocks
-    if (isOwn && (earlier === slot || clocks.known[slot * MOST_STREAMS + earlier] >= stamp)) return
-    const launch = { clocks: this.clocks, slot: earlier, stamp }
-    if (this.refuses) throw unordered(`${call}: a use of an output`, stream, launch, this.launched)
-    if (this.makeWait(stream, launch)) this.waits++
+  /** Throws PoolError, in the name of `call`, for a stream that threads which share the group could not wait for. */
+  checkStream(call: string, stream: User): void {
+    if (this.lock === null) return
+    if (stream.clocks !== this.clocks) {
+      throw new PoolError(
+        `${call}: threads that share a group do not know the order of another device; copy the contents to a buffer of ` +
+          'the pool, or make the group in a pool of one thread',
+        'ERR_OTHER_DEVICE',
+      )
+    }
+    if (stream.handle !== CU_STREAM_PER_THREAD) return
+    throw new PoolError(
+      `${call}: threads that share a group cannot wait for the per-thread default stream of another; use a stream of ` +
+        'device.createStream()',
+      'ERR_STREAM_ORDER',
+    )
   }
 
-  /** Adds a use that the next launch waits for. */
-  add({ clocks, slot, stamp }: Use): void {
-    if (clocks !== this.clocks) {
-      this.peers = this.peers.filter(use => use.clocks !== clocks || use.slot !== slot || use.stamp > stamp)
-      this.peers.push({ clocks, slot, stamp })
-      return
-    }
-    if (slot === this.launchSlot) {
-      if (stamp > this.dueStamp) this.dueStamp = stamp
-      return
-    }
-    for (let index = 0; index < this.count; index++) {
-      if (this.slots[index] !== slot) continue
-      if (stamp > this.stamps[index]) this.stamps[index] = stamp
-      return
-    }
-    this.slots[this.count] = slot
-    this.stamps[this.count] = stamp
-    this.count++
+  /** Releases the lock if an earlier call of this thread was cut short; called before waits for other threads. */
+  dropStale(): void {
+    this.lock?.dropStale()
+  }
+
+  /** Takes the lock over from a dead thread; called before another thread gets its number. */
+  bury(thread: number): void {
+    if (this.lock?.owner !== thread) return
+    this.acquire()
+    this.release()
   }
 
   /** Work on other devices that uses the memory. */
@@ -139,25 +224,96 @@ export class GroupOrder implements LaunchRule {
   /** Waits until all uses so far are complete. */
   *finish(): Waiting<void> {
     const uses = this.uses().map(covered)
-    const own = uses.filter(({ clocks }) => clocks === this.clocks)
+    const pending = uses.filter(({ clocks, slot, stamp }) => clocks.completed[slot] < stamp)
+    const own = pending.filter(({ clocks }) => clocks === this.clocks)
     const marks = own.map(({ clocks, slot, stamp }) => clocks.watcher.find(slot, stamp, false))
     const open = marks.filter(mark => mark !== null)
     if (open.length > 0) yield open
-    for (const { clocks, slot, stamp } of uses) clocks.catchUp(slot, stamp, true)
+    for (const { clocks, slot, stamp } of pending) clocks.catchUp(slot, stamp, true)
+  }
+
+  private acquire(): void {
+    // The list is right after each store, so nothing is repaired after a death.
+    if (this.lock !== null) this.lock.acquire()
+  }
+
+  private release(): void {
+    if (this.lock !== null) this.lock.release()
   }
 
   private uses(): Use[] {
-    const { clocks, peers, stamps, launchSlot, dueStamp } = this
-    const launch = launchSlot === -1 ? [] : [{ clocks, slot: launchSlot, stamp: dueStamp }]
-    const others = this.slots.slice(0, this.count).map((slot, index) => ({ clocks, slot, stamp: stamps[index] }))
-    return [...launch, ...others, ...peers]
+    const { clocks, state, peers } = this
+    this.acquire()
+    const uses = [{ clocks, slot: state[At.launchSlot], stamp: Math.max(state[At.launchStamp], state[At.useStamp]) }]
+    for (let index = 0; index < state[At.count]; index++) {
+      uses.push({ clocks, slot: this.slotAt(index), stamp: this.stampAt(index) })
+    }
+    this.release()
+    return [...uses, ...peers]
+  }
+
+  private slotAt(index: number): number {
+    return this.state[At.uses + 2 * index]
+  }
+
+  private stampAt(index: number): number {
+    return this.state[At.uses + 2 * index + 1]
+  }
+
+  /** A group that refuses launches relies on events of the program, which come after the next mark. */
+  private addUse({ clocks, slot }: User, isNext: boolean): void {
+    this.push({ clocks, slot, stamp: isNext || this.refuses ? clocks.marked[slot] + 1 : UNTIL_NEXT })
+  }
+
+  private push({ clocks, slot, stamp }: Use): void {
+    const { state } = this
+    if (clocks !== this.clocks) {
+      this.peers = this.peers.filter(use => use.clocks !== clocks || use.slot !== slot || use.stamp > stamp)
+      this.peers.push({ clocks, slot, stamp })
+      return
+    }
+    if (slot === state[At.launchSlot]) {
+      if (stamp > state[At.useStamp]) state[At.useStamp] = stamp
+      return
+    }
+    for (let index = 0; index < state[At.count]; index++) {
+      if (this.slotAt(index) !== slot) continue
+      if (stamp > this.stampAt(index)) state[At.uses + 2 * index + 1] = stamp
+      return
+    }
+    const index = state[At.count]
+    state[At.uses + 2 * index] = slot
+    state[At.uses + 2 * index + 1] = stamp
+    state[At.count] = index + 1
+  }
+
+  private followLaunch(call: string, stream: User): void {
+    const { clocks, slot } = stream
+    this.settleLaunch()
+    const earlier = this.state[At.launchSlot]
+    const stamp = this.state[At.launchStamp]
+    if (this.clocks.completed[earlier] >= stamp) return
+    const isOwn = clocks === this.clocks
+    if (isOwn && (earlier === slot || clocks.known[slot * MOST_STREAMS + earlier] >= stamp)) return
+    const launch = { clocks: this.clocks, slot: earlier, stamp }
+    if (this.refuses) throw unordered(`${call}: a use of an output`, stream, launch, this.latest)
+    if (this.makeWait(stream, launch)) this.state[At.waits]++
+  }
+
+  /** A launch that was cut short may have been submitted: all work of its stream so far counts. */
+  private settleLaunch(): void {
+    const { state } = this
+    if (state[At.launchStamp] === UNTIL_NEXT) state[At.launchStamp] = this.clocks.covering(state[At.launchSlot])
   }
 
   /** Makes the stream of a launch wait for all that used the memory before. */
   private orderAll(call: string, graph: number, stream: OrderedStream): void {
-    if (this.launchSlot !== -1) this.order(call, graph, stream, this.launchSlot, this.dueStamp, this.launched)
-    for (let index = 0; index < this.count; index++) {
-      this.order(call, graph, stream, this.slots[index], this.stamps[index], 0)
+    const { state } = this
+    this.settleLaunch()
+    const stamp = Math.max(state[At.launchStamp], state[At.useStamp])
+    this.order(call, graph, stream, state[At.launchSlot], stamp, state[At.latest])
+    for (let index = 0; index < state[At.count]; index++) {
+      this.order(call, graph, stream, this.slotAt(index), this.stampAt(index), 0)
     }
     if (this.peers.length > 0) this.orderPeers(call, graph, stream)
   }
@@ -169,15 +325,15 @@ export class GroupOrder implements LaunchRule {
     const use = this.useAt(slot, stamp)
     if (this.refuses) throw unordered(`${call}: graph ${graph} of the group`, stream, use, other)
     if (!this.makeWait(stream, use)) return
-    this.waits++
-    this.isSpread = true
+    this.state[At.waits]++
+    this.state[At.isSpread] = 1
   }
 
   private orderPeers(call: string, graph: number, stream: OrderedStream): void {
     for (const use of this.workOfPeers) {
       if (use.clocks.completed[use.slot] >= use.stamp) continue
       if (this.refuses) throw unordered(`${call}: graph ${graph} of the group`, stream, use, 0)
-      if (this.makeWait(stream, use)) this.waits++
+      if (this.makeWait(stream, use)) this.state[At.waits]++
     }
     this.peers = []
   }
@@ -210,10 +366,15 @@ function covered(use: Use): Use {
 function isDone(use: Use): boolean {
   const { clocks, slot, stamp } = covered(use)
   if (clocks.completed[slot] >= stamp) return true
-  const stream = clocks.registry.streamOf(slot)
-  if (use.stamp === UNTIL_NEXT && stream !== null && stream.slot === slot) return stream.query()
+  if (use.stamp === UNTIL_NEXT && clocks.isOpen(slot)) return isIdle(use)
   clocks.catchUp(slot, stamp, false)
   return clocks.completed[slot] >= stamp
+}
+
+/** Whether an open stream, also another thread's, has no work under way. */
+function isIdle({ clocks, slot }: Use): boolean {
+  const driver = clocks.context.activate()
+  return clocks.submit('query', slot, handle => relaxed(driver, () => driver.cuStreamQuery(handle)))
 }
 
 /** The error for work that may run beside a use: a launch of a graph, or 0 for any other use. */
