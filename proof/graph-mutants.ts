@@ -242,12 +242,12 @@ export const GRAPH_MUTANTS = {
   'a block that stays held is where no other graph writes': {
     broken: 'a buffer that is held when its capture ends may lie in the scratch of earlier graphs',
     kinds,
-    break: () => replace(GroupMemory.prototype, 'checkEnd', () => function* () {}),
+    break: () => replace(GroupMemory.prototype, 'checkEnd', () => nothing),
   },
   'a freed output stays until its graph is closed': {
     broken: 'a freed output serves another graph while its own can be launched',
     kinds,
-    break: () => replacePrivate(GroupMemory.prototype, 'isOpen', () => () => false),
+    break: () => replace(GroupMemory.prototype, 'isOpen', () => () => false),
   },
   'an output is granted after all work': {
     broken: 'an output gets memory that launches of closed graphs may still write',

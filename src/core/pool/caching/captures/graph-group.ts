@@ -14,7 +14,7 @@ import type { DeviceBuffer } from '../../buffer.js'
 import { choice } from '../options.js'
 import type { GroupConfig } from './graph-groups.js'
 import { GraphOutput, OutputAllocation, type OutputLifetime, type OutputPool } from './graph-output.js'
-import type { GroupCaptures } from './group-captures.js'
+import type { GroupCaptures, SharedGraphGroup } from './group-captures.js'
 import { secondCapture } from './group-memory.js'
 
 /** Options of `pool.createGraphGroup`. */
@@ -158,6 +158,17 @@ export class GraphGroup implements BufferOwner, Disposable {
   trim(): number {
     this.checkOpen('trim')
     return this.pool.change('trim', () => this.captures.store.giveBack())
+  }
+
+  /**
+   * A small descriptor for other threads, whose `pool.attachGraphGroup(shared)` gives the same group there. Throws
+   * PoolError for a group of `createPool`.
+   */
+  share(): SharedGraphGroup {
+    this.checkOpen('share')
+    const { shared } = this.captures
+    if (shared !== null) return shared
+    throw new PoolError('share: the pool of the group is one of this thread; make it with createSharedPool')
   }
 
   /** The group's memory and launches. */

@@ -16,7 +16,7 @@ import { GroupOrder } from './group-order.js'
 import { Parts } from './parts.js'
 
 /** Fills poisoned scratch: NaN for every float type. */
-const POISON = 0xff
+export const POISON = 0xff
 
 /** The part of the pool's central heap that groups use. */
 export interface GroupHost {

@@ -66,7 +66,8 @@ export class OutputAllocation extends SlowAllocation {
   }
 
   get overwritten(): boolean {
-    return this.lifetime === 'shared' && this.group.order.latest !== this.graph
+    const { order, store } = this.group
+    return this.lifetime === 'shared' && (store.closed || order.latest !== this.graph)
   }
 
   addressOf(_record: number, _tag: number, call: string): number {

@@ -2,9 +2,22 @@
 // thread, or in the pool server of a pool that several threads share.
 
 import type { Capture, CaptureGroup } from '../../../order/capture.js'
-import { finish, type Waiting } from '../central/parts.js'
 import type { BlockUse, GroupFigures } from './group-memory.js'
 import type { GroupOrder } from './group-order.js'
+
+/** A graph group for other threads of this process, to be cloned into any message; made by `group.share()`. */
+export interface SharedGraphGroup {
+  /** number of the pool */
+  readonly pool: number
+  /** number of the group in its pool */
+  readonly group: number
+  /** @internal */
+  readonly place: number
+  /** @internal */
+  readonly refuses: boolean
+  /** @internal */
+  readonly poison: boolean
+}
 
 /** An output whose memory the capture gives back at its end. */
 interface SharedOutput {
@@ -25,7 +38,7 @@ export interface GroupStore {
   /** A capture is about to begin. Returns the number of its graph. */
   begin(): number
   /** Throws PoolError for a buffer that the capture holds where other graphs write. */
-  checkEnd(): Waiting<void>
+  checkEnd(): void
   /** The capture of a graph ends; without a graph it has failed. */
   end(graph: number, hasGraph: boolean): void
   /** Takes scratch until there are `bytes`. False if limit or device do not allow it. */
@@ -48,6 +61,8 @@ export class GroupCaptures implements CaptureGroup {
     readonly store: GroupStore,
     /** makes the memory a part of a capture, and then of its graph */
     private readonly hold: (capture: Capture) => void,
+    /** of a group that other threads can attach */
+    readonly shared: SharedGraphGroup | null = null,
   ) {}
 
   get order(): GroupOrder {
@@ -62,15 +77,18 @@ export class GroupCaptures implements CaptureGroup {
   }
 
   checkEnd(capture: Capture): void {
-    if (this.capture === capture && !this.store.lost) finish(this.store.checkEnd())
+    if (this.capture === capture && !this.store.lost) this.store.checkEnd()
   }
 
   end(capture: Capture, hasGraph: boolean): void {
     if (this.capture !== capture) return
-    const outputs = this.outputs.splice(0)
-    if (!this.store.lost) for (const output of outputs) output.becomeScratch()
-    this.capture = null
+    // If this is cut short, an abort of the capture ends it.
+    for (let output = this.outputs.at(-1); output !== undefined; output = this.outputs.at(-1)) {
+      if (!this.store.lost) output.becomeScratch()
+      this.outputs.length--
+    }
     if (!this.store.lost) this.store.end(capture.number, hasGraph)
+    this.capture = null
   }
 
   /** The memory of an output is scratch once the capture has ended. */

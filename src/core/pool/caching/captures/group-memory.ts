@@ -13,7 +13,7 @@ import { keyOfSlot } from '../../../heap/key.js'
 import { type RecordTable, State } from '../../../heap/records.js'
 import type { SegregatedFit } from '../../../heap/segregated-fit.js'
 import { UNIT_BYTES } from '../../../heap/size-classes.js'
-import type { Waiting } from '../central/parts.js'
+import { finish, type Waiting } from '../central/parts.js'
 import { Footprint } from './footprint.js'
 import type { GroupStore } from './group-captures.js'
 import type { GroupOrder } from './group-order.js'
@@ -126,8 +126,12 @@ export class GroupMemory implements GroupStore {
     return this.capturing
   }
 
+  checkEnd(): void {
+    finish(this.checkHeld())
+  }
+
   /** Throws PoolError for a buffer that the capture holds where other graphs write. */
-  *checkEnd(): Waiting<void> {
+  *checkHeld(): Waiting<void> {
     for (const [record, { graph, use }] of this.held) {
       if (graph !== this.capturing || use !== 'scratch') continue
       for (const written of this.writtenBy.values())
@@ -175,7 +179,7 @@ export class GroupMemory implements GroupStore {
    * The capture that has taken it does not get it again.
    */
   free(record: number): void {
-    const { graph } = this.held.get(record)!
+    const graph = this.graphOf(record)
     this.held.delete(record)
     if (this.isOutput(record)) this.setAside(record, this.isOpen(graph) ? this.spentOutputsOf(graph) : this.returning)
     else if (graph === this.capturing) this.setAside(record, this.spent)
@@ -184,6 +188,11 @@ export class GroupMemory implements GroupStore {
       this.scratch!.free(record, 0, 0)
     }
     this.returns++
+  }
+
+  /** The number of the graph whose capture has taken a live block. */
+  graphOf(record: number): number {
+    return this.held.get(record)!.graph
   }
 
   /** The live blocks of a graph, or of the capture that makes it. */
@@ -245,6 +254,11 @@ export class GroupMemory implements GroupStore {
     this.returning.push(...(this.spentOutputs.get(graph) ?? []))
     this.spentOutputs.delete(graph)
     this.returns++
+  }
+
+  /** Whether a graph can be launched, or is being captured. */
+  isOpen(graph: number): boolean {
+    return graph === this.capturing || this.writtenBy.has(graph)
   }
 
   /** Whether a block is an output of its own. */
@@ -318,11 +332,6 @@ export class GroupMemory implements GroupStore {
   private retry<R>(work: () => R): R {
     this.source.makeRoom()
     return work()
-  }
-
-  /** Whether a graph can be launched, or is being captured. */
-  private isOpen(graph: number): boolean {
-    return graph === this.capturing || this.writtenBy.has(graph)
   }
 
   private spentOutputsOf(graph: number): number[] {
