@@ -8,7 +8,7 @@ import type { DeviceBuffer } from '../../buffer.js'
 import { assertConsistent, TestDevice } from '../../pool.fixture.js'
 import type { SharedPool } from '../../shared/shared-pool.js'
 import { CachingPool } from '../caching-pool.js'
-import type { PoolOptions, SharedPoolOptions } from '../options.js'
+import type { PoolOptions } from '../options.js'
 import type { GraphGroup, GraphGroupOptions } from './graph-group.js'
 import type { GraphOutput, OutputLifetime } from './graph-output.js'
 
@@ -19,16 +19,17 @@ interface SetUpOptions extends Omit<PoolOptions, 'backing'> {
   readonly backing?: PoolOptions['backing'] | 'shared'
 }
 
-export function setUpGroup({ backing = 'auto', ...options }: SetUpOptions = {}, groupOptions: GraphGroupOptions = {}) {
+export function setUpGroup(options: SetUpOptions = {}, groupOptions: GraphGroupOptions = {}) {
   const device = new TestDevice()
-  const pool = backing === 'shared' ? sharedPool(device, options) : device.createPool({ ...options, backing })
+  const pool = poolOf(device, options)
   const group = pool.createGraphGroup(groupOptions)
   const [a, b, c] = Array.from({ length: 3 }, () => device.createStream())
   return { device, pool, group, a, b, c }
 }
 
-/** A pool that threads share, as far as groups use both kinds in the same way. */
-function sharedPool(device: TestDevice, options: SharedPoolOptions): CachingPool {
+/** A pool of either kind, as far as groups use them in the same way. */
+export function poolOf(device: TestDevice, { backing = 'auto', ...options }: SetUpOptions): CachingPool {
+  if (backing !== 'shared') return device.createPool({ ...options, backing })
   return device.createSharedPool(options).pool as unknown as CachingPool
 }
 
