@@ -1,7 +1,6 @@
 // Rules of captures and graphs: the source of their memory, its reuse, and its return. Rules of graphs that share
 // memory: the order of their launches, whose memory a capture may take, and the validity of outputs.
 
-import type { Capture } from '../src/core/order/capture.js'
 import { Clocks } from '../src/core/order/clocks.js'
 import { GraphMemory } from '../src/core/order/graph-memory.js'
 import type { OrderedStream } from '../src/core/order/ordered-stream.js'
@@ -13,6 +12,7 @@ import { GraphGroup } from '../src/core/pool/caching/captures/graph-group.js'
 import { GraphGroups } from '../src/core/pool/caching/captures/graph-groups.js'
 import { OutputAllocation } from '../src/core/pool/caching/captures/graph-output.js'
 import { GroupArena } from '../src/core/pool/caching/captures/group-arena.js'
+import type { GroupCaptures } from '../src/core/pool/caching/captures/group-captures.js'
 import { GroupMemory } from '../src/core/pool/caching/captures/group-memory.js'
 import { At, GroupOrder } from '../src/core/pool/caching/captures/group-order.js'
 import { CentralHeap } from '../src/core/pool/caching/central/central-heap.js'
@@ -233,12 +233,9 @@ export const GRAPH_MUTANTS = {
         GroupMemory.prototype,
         'end',
         original =>
-          function (this: GroupMemory, capture: Capture, hasGraph: boolean): void {
-            const held = [...this['arena']!.held()].filter(
-              record => !this['isShared'](record) && !this.isOutput(record),
-            )
-            original.call(this, capture, hasGraph)
-            for (const record of held) this.freeScratch(record, false)
+          function (this: GroupMemory, graph: number, hasGraph: boolean): void {
+            original.call(this, graph, hasGraph)
+            for (const record of this.heldBy(graph)) if (!this.isOutput(record)) this['scratch']!.free(record, 0, 0)
           },
       ),
   },
@@ -250,23 +247,12 @@ export const GRAPH_MUTANTS = {
   'a freed output stays until its graph is closed': {
     broken: 'a freed output serves another graph while its own can be launched',
     kinds,
-    break: () =>
-      replace(
-        GroupArena.prototype,
-        'free',
-        original =>
-          function (this: GroupArena, record, uses): void {
-            const { uses: before } = this
-            if (this['group'].isOutput(record)) this.uses ??= []
-            original.call(this, record, uses)
-            this.uses = before
-          },
-      ),
+    break: () => replace(GroupMemory.prototype, 'isOpen', () => () => false),
   },
   'an output is granted after all work': {
     broken: 'an output gets memory that launches of closed graphs may still write',
     kinds,
-    break: () => replace(GroupOrder.prototype, 'finish', () => nothing),
+    break: () => replace(GroupOrder.prototype, 'finish', () => function* () {}),
   },
   'a launch waits for work on freed memory': {
     broken: 'the next launch does not wait for work on a block that was freed after its capture',
@@ -283,7 +269,7 @@ export const GRAPH_MUTANTS = {
         original =>
           function (this: GroupArena, streams: readonly Stream[]): void {
             original.call(this, streams)
-            if (!this.lost) for (const heap of this['group'].heaps) heap.trim()
+            if (!this.lost) for (const heap of this['memory'].heaps) heap.trim()
           },
       ),
   },
@@ -301,13 +287,13 @@ export const GRAPH_MUTANTS = {
         'check',
         original =>
           function (this: GraphGroup, ...args: unknown[]): void {
-            const { memory } = this as unknown as { memory: GroupMemory }
-            const { capture } = memory
-            memory.capture = null
+            const { captures } = this as unknown as { captures: GroupCaptures }
+            const { capture } = captures
+            captures.capture = null
             try {
               Reflect.apply(original, this, args)
             } finally {
-              memory.capture = capture
+              captures.capture = capture
             }
           },
       ),

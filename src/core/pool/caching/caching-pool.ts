@@ -332,8 +332,8 @@ export class CachingPool extends ReservingPool implements BlockOwner {
     if (!this.servesCaptures) {
       throw new PoolError('createGraphGroup: the pool serves no captures; use a caching pool without debug')
     }
-    const memory = this.change('createGraphGroup', () => this.central.arenas.groups.create(config))
-    return new GraphGroup(this, memory, bytes => this.outOfMemory(bytes))
+    const captures = this.change('createGraphGroup', () => this.central.arenas.groups.create(config))
+    return new GraphGroup(this, captures, bytes => this.outOfMemory(bytes))
   }
 
   /**

@@ -25,6 +25,8 @@ import type { Use, User } from '../caching/central/deferred.js'
 import type { Waiting } from '../caching/central/parts.js'
 import type { PoolConfig } from '../caching/options.js'
 import { growthStep } from '../policy.js'
+import type { GroupQuestion } from './groups/group-question.js'
+import { GroupServer } from './groups/group-server.js'
 import { CLOSED, Figure, type SharedState } from './shared-state.js'
 import type { UnlockedDriver } from './unlocked-driver.js'
 import { type Result, WaitingRequests } from './waiting-requests.js'
@@ -32,6 +34,7 @@ import { type Result, WaitingRequests } from './waiting-requests.js'
 /** A request to the pool server. */
 export type Question =
   | BlockQuestion
+  | GroupQuestion
   /** `stamp` null: the use lasts until the free */
   | { readonly ask: 'recordUse'; readonly record: number; readonly slot: number; readonly stamp: number | null }
   | { readonly ask: 'memory'; readonly channel: string }
@@ -88,6 +91,7 @@ export class PoolServer {
   /** dead threads that hold live buffers; their cached blocks were taken back */
   private readonly buried = new Set<number>()
   private readonly waitingRequests: WaitingRequests<Question>
+  private readonly groups: GroupServer
   /** the memory was given back */
   closed = false
   private sweptAt = 0
@@ -114,6 +118,7 @@ export class PoolServer {
     this.waitingRequests = new WaitingRequests(clocks)
     const { records, caches, seen, memory } = state
     this.central = this.within(() => new CentralHeap({ records, caches, clocks, seen, config }, memory))
+    this.groups = new GroupServer(state, clocks, this.central)
     const { granuleBytes } = this.central.backing
     const isPlanned = typeof config.backing === 'object' // the plan fixes how much is taken at a time
     this.readyUnits = (Math.ceil(config.readyBytes / granuleBytes) * granuleBytes) / UNIT_BYTES
@@ -225,7 +230,7 @@ export class PoolServer {
       this.within(() => {
         this.forgetRequest(thread)
         this.bury(thread)
-        if (this.held(thread, Phase.live).length === 0) this.forget(thread)
+        if (this.sumHeld(thread).buffers === 0) this.forget(thread)
         else this.buried.add(thread)
       })
     }
@@ -282,6 +287,8 @@ export class PoolServer {
         return this.leave(asker)
       case 'close':
         return this.close(asker)
+      default:
+        return yield* this.groups.reply(question, asker)
     }
   }
 
@@ -367,10 +374,10 @@ export class PoolServer {
 
   /** A thread leaves: its blocks go back, each after the work of its stream. It gives up its number itself. */
   private leave(thread: number): Reclaimed {
-    const held = this.held(thread, Phase.live)
-    const sum = this.sumOf(held)
-    for (const record of held) this.takeBack(record)
+    const sum = this.sumHeld(thread)
+    for (const record of this.held(thread, Phase.live)) this.takeBack(record)
     this.bury(thread)
+    this.groups.giveBack(thread, false)
     return sum
   }
 
@@ -383,9 +390,9 @@ export class PoolServer {
       this.forgetRequest(thread) // an answer would give another block to its number
       this.bury(thread)
     }
-    const held = this.held(thread, Phase.live)
-    const sum = this.sumOf(held)
-    for (const record of held) this.giveBackLate(record)
+    const sum = this.sumHeld(thread)
+    for (const record of this.held(thread, Phase.live)) this.giveBackLate(record)
+    this.groups.giveBack(thread, true)
     if (thread !== NO_THREAD) this.forget(thread)
     return sum
   }
@@ -394,7 +401,9 @@ export class PoolServer {
     const { state } = this
     state.checkAlone(asker)
     state.figures[Figure.server] = CLOSED // refuses threads that attach from now on
-    const sum = this.sumOf(this.live())
+    const held = this.sumOf(this.live())
+    const inGroups = this.groups.heldByAll()
+    const sum = { buffers: held.buffers + inGroups.buffers, bytes: held.bytes + inGroups.bytes }
     state.caches.noteSums() // the last look for the peak
     try {
       this.clocks.context.finishWork()
@@ -408,9 +417,10 @@ export class PoolServer {
     return sum
   }
 
-  /** Takes back the cached blocks of a thread that has ended or leaves. */
+  /** Takes back the cached blocks of a thread that has ended or leaves, and its graphs. */
   private bury(thread: number): void {
     const { caches } = this.state
+    this.groups.bury(thread)
     for (const record of caches.drainThread(thread)) this.giveToHeap(record)
     const sent = this.held(thread, Phase.sent)
     const arrived = caches.remoteFrees.all() // read after `sent`: a block taken out meanwhile has another owner
@@ -469,6 +479,13 @@ export class PoolServer {
   private live(): number[] {
     const { records } = this.state
     return [...records.taken()].filter(record => phaseOf(records.ownerWord(record)) === Phase.live)
+  }
+
+  /** What a thread holds, in graph groups too. */
+  private sumHeld(thread: number): Reclaimed {
+    const { buffers, bytes } = this.sumOf(this.held(thread, Phase.live))
+    const inGroups = this.groups.heldBy(thread)
+    return { buffers: buffers + inGroups.buffers, bytes: bytes + inGroups.bytes }
   }
 
   private sumOf(held: readonly number[]): Reclaimed {

@@ -4,6 +4,7 @@
 import { PoolError } from '../../base/errors.js'
 import { checkStack } from '../../base/stack.js'
 import type { Clocks } from '../../order/clocks.js'
+import { GROUP_CALLS, undoing } from './groups/group-question.js'
 import type { LockedHeaps } from './locked-heaps.js'
 import type { Question } from './pool-server.js'
 import { CLOSED, Figure, type SharedState } from './shared-state.js'
@@ -18,6 +19,7 @@ const CALLS: Partial<Record<Question['ask'], string>> = {
   shortage: 'allocate',
   leave: 'close',
   memory: 'bytes',
+  ...GROUP_CALLS,
 }
 
 export class ServerClient {
@@ -41,6 +43,7 @@ export class ServerClient {
     // Where an earlier call was cut short, this thread may still hold what the pool server needs.
     state.caches.biasedLock.leave()
     state.lock.dropStale()
+    state.groupTable.dropStale()
     this.clocks.slots.dropStale()
     this.noteServer() // the pool may be closed before the first look
     const meanwhile = (slept: boolean) => this.checkServer(question, slept)
@@ -49,6 +52,8 @@ export class ServerClient {
       const { asked } = this
       if ((asked?.ask === 'close' || asked?.ask === 'leave') && answer !== null) return answer
       if (asked?.ask === 'allocate') this.giveBackUnseen(answer as number, asked.slot)
+      this.asked = asked === null ? null : undoing(asked, answer)
+      if (this.asked !== null) state.channel.ask(state.thread, this.asked, meanwhile)
     }
     this.asked = question
     return state.channel.ask(state.thread, question, meanwhile)

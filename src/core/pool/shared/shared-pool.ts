@@ -15,7 +15,7 @@ import { PoolError } from '../../base/errors.js'
 import type { Context } from '../../driver/context.js'
 import { ownerWordOf, Phase } from '../../heap/owner-word.js'
 import { Double, State, Word } from '../../heap/records.js'
-import { UNIT_BYTES } from '../../heap/size-classes.js'
+import { MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
 import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js'
 import { MOST_WORKERS, ThreadRegistry } from '../../threads/thread-registry.js'
@@ -25,6 +25,8 @@ import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
 import { bufferThatLeaves, DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
 import { type Block, type BlockOwner, markBefore, slackOf, Tag } from '../caching/block.js'
+import { type GraphGroup, type GraphGroupOptions, groupConfig } from '../caching/captures/graph-group.js'
+import type { SharedGraphGroup } from '../caching/captures/group-captures.js'
 import type { PoolConfig } from '../caching/options.js'
 import { ReservingPool, unknownAddress } from '../caching/reserving-pool.js'
 import type { HeapShortage } from '../caching/shortage.js'
@@ -38,6 +40,8 @@ import { checkTransferred, checkTransferredList, type TransferredBuffer } from '
 import { AddressLookup } from './address-lookup.js'
 import { AdoptedBlock, type AdoptedOwner } from './adopted-block.js'
 import { BlockOwnership } from './block-ownership.js'
+import { CapturedBlock, heldByGraph } from './groups/captured-block.js'
+import { SharedGroups } from './groups/shared-groups.js'
 import { LockedHeaps } from './locked-heaps.js'
 import type { Question, Reclaimed } from './pool-server.js'
 import { ServerClient } from './server-client.js'
@@ -57,7 +61,6 @@ const CACHED_STREAM_SHARE = 1 / 64
 const REAP_TIMEOUT_MS = 200
 /** Most milliseconds between two looks of `whenAvailable`. A look walks all blocks and asks the pool server. */
 const MOST_POLL_MS = 16
-const NO_CAPTURES = 'a shared pool does not serve a stream that is being captured; use a pool of this thread'
 
 const enum Shift {
   units = 8,
@@ -67,6 +70,11 @@ const enum Shift {
 export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner, AdoptedOwner {
   /** @internal */
   readonly isGuarded = false
+  /**
+   * true, so that this pool itself refuses a captured stream
+   * @internal
+   */
+  readonly servesCaptures = true
   /** the pool's number of this thread; no later thread gets the same number */
   readonly thread: number
   private readonly state: SharedState
@@ -77,6 +85,7 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
   private readonly ownership: BlockOwnership
   private readonly heaps: LockedHeaps
   private readonly server: ServerClient
+  private readonly groups: SharedGroups
   private readonly report: SharedReport
   private readonly counts: Float64Array
   /** see `seenBy` */
@@ -113,6 +122,7 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
     this.ownership = new BlockOwnership(this.state, this.cache, this.addresses, this, clocks, defaultStream, number)
     this.heaps = new LockedHeaps(this.state, this.cache, clocks, config)
     this.server = new ServerClient(this.state, clocks, this.heaps, meanwhile)
+    this.groups = new SharedGroups(this, this.server, this.state, number, bytes => this.outOfMemory(bytes))
     this.report = new SharedReport(this.state, clocks)
     this.counts = this.state.counts.subarray(thread * COUNT_LINE, (thread + 1) * COUNT_LINE)
   }
@@ -214,7 +224,9 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
 
   /** @internal */
   release(buffer: DeviceBuffer, stream?: Stream): void {
-    this.releaseBlock(buffer.allocation as Block, buffer.tag, stream)
+    const { allocation } = buffer
+    if (allocation instanceof CapturedBlock) allocation.end(stream)
+    else this.releaseBlock(allocation as Block, buffer.tag, stream)
   }
 
   /**
@@ -286,7 +298,12 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
     this.checkOpen('deallocate')
     if (this.server.mayStillBeHeard) this.ask({ ask: 'settle' }) // completes a free that was cut short
     const record = this.addresses.find(ptr)
-    if (record === 0) throw unknownAddress(ptr)
+    if (record === 0) {
+      const captured = this.groups.blockAt(ptr)
+      if (captured === null) throw unknownAddress(ptr)
+      captured.end(stream)
+      return
+    }
     const block = this.ownership.recordedBlock(record)
     const tag = this.words[record << 4] & ~1
     if (block instanceof AdoptedBlock) this.releaseAdopted(block, tag, stream)
@@ -304,6 +321,9 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
 
   /** @internal */
   override handOver(buffer: DeviceBuffer): TransferredBuffer {
+    if (buffer.allocation instanceof CapturedBlock) {
+      throw new PoolError('transfer: memory of a graph group stays in its thread; copy it to a buffer of the pool')
+    }
     return this.ownership.transfer(buffer)
   }
 
@@ -404,7 +424,8 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
   }
 
   protected heapShortage(): HeapShortage {
-    return this.ask({ ask: 'shortage' }) as HeapShortage
+    const shortage = this.ask({ ask: 'shortage' }) as HeapShortage
+    return { ...shortage, groups: { bytes: shortage.groups?.bytes ?? 0, isFull: this.groups.isFull } }
   }
 
   /**
@@ -416,9 +437,12 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
     return this.report.stats(!this.closed)
   }
 
-  /** Every buffer that a thread holds, or that is on its way between threads, in no particular order. */
+  /**
+   * Every buffer that a thread holds, or that is on its way between threads, in no particular order. Those of graph
+   * groups are listed in their own thread alone.
+   */
   live(): SharedLiveBlock[] {
-    return this.closed ? [] : this.report.live()
+    return this.closed ? [] : [...this.report.live(), ...this.groups.live(this.thread)]
   }
 
   /** The threads that use the pool, its pool server included, and those that ended while they held buffers. */
@@ -465,6 +489,7 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
     if (this.closed) return { heldBuffers: 0, heldBytes: 0 }
     checkNotRunning('close', this)
     if (this.creator) this.clocks.registry.checkNoCapture('close')
+    else this.groups.announceUses()
     const { buffers, bytes } = this.server.isLost ? this.leaveLost() : this.askToClose()
     // Only now that the answer is here: the next thread of this number asks in the same place.
     this.state.registry.forget(this.state.thread)
@@ -472,6 +497,32 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
     this.ownership.clear()
     this.changes?.close()
     return { heldBuffers: buffers, heldBytes: bytes }
+  }
+
+  /**
+   * Makes a group of graphs that share memory. Other threads capture and launch graphs of it, too: see `group.share`.
+   * Throws TypeError or RangeError for bad options, PoolError for a pool without virtual memory, and CudaError.
+   */
+  createGraphGroup(options: GraphGroupOptions = {}): GraphGroup {
+    this.checkOpen('createGraphGroup')
+    const config = groupConfig(options, this.context, Math.min(this.deviceBytes, MAX_UNITS * UNIT_BYTES))
+    if (this.descriptor.kind !== 'caching' || this.config.backing !== 'virtual') {
+      throw new PoolError(
+        "createGraphGroup: threads share graph groups in a pool of createSharedPool with backing 'virtual' alone; " +
+          'use such a pool, or one of this thread',
+        'ERR_NOT_SUPPORTED',
+      )
+    }
+    return this.groups.create(config)
+  }
+
+  /**
+   * The graph group that `group.share()` of another thread describes: the same object each time. Throws TypeError for
+   * any other value, PoolError for a closed group or one of another pool.
+   */
+  attachGraphGroup(shared: SharedGraphGroup): GraphGroup {
+    this.checkOpen('attachGraphGroup')
+    return this.groups.attach(shared)
   }
 
   /** @internal */
@@ -521,9 +572,10 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
     mayFail: boolean,
   ): DeviceBuffer | null {
     if (isLongForm(bytes, stream)) return allocateLong(this, bytes, stream, alignment, mayFail)
-    this.checkStream('allocate', stream)
+    this.checkUsable('allocate', stream)
     const units = this.unitsOf(bytes)
     if (alignment !== undefined) checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
+    if (stream.capture !== null) return this.takeCaptured(bytes, units, stream, alignment, mayFail)
     const block =
       stream.trusted === undefined
         ? this.findLent(units, stream, alignment)
@@ -532,6 +584,23 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
     if (block === null && mayFail) return null
     if (block === null) throw this.outOfMemory(bytes)
     return this.handOut(block, slackOf(block, bytes), stream)
+  }
+
+  private takeCaptured(
+    bytes: number,
+    units: number,
+    stream: Stream,
+    alignment: number | undefined,
+    mayFail: boolean,
+  ): DeviceBuffer | null {
+    const buffer = this.groups.take(bytes, units, Math.max(1, (alignment ?? 1) / UNIT_BYTES), stream)
+    if (buffer !== null) {
+      this.counts[Count.allocations]++
+      return buffer
+    }
+    publishOutOfMemory(this, bytes)
+    if (mayFail) return null
+    throw this.outOfMemory(bytes)
   }
 
   /** A live block for the open stream of a slot; null for none. */
@@ -570,7 +639,7 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
     if (!block.isLive(record, given)) this.refuseStale('free')
     checkStreamOf('free', stream, this.clocks)
     stream.checkShareable('free')
-    if (stream.capture !== null) throw new PoolError(`free: ${NO_CAPTURES}`, 'ERR_STREAM_CAPTURED')
+    if (stream.capture !== null) throw heldByGraph('free')
     const hasSlot = !stream.closed && stream.slot >= 0
     const slot = hasSlot ? stream.slot : stream.lastSlot
     const covering = hasSlot ? this.clocks.coveringSoon(slot) : stream.lastStamp
@@ -632,10 +701,15 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
   }
 
   protected override checkStream(call: string, stream: Stream): void {
+    this.checkUsable(call, stream)
+    if (stream.capture !== null) throw heldByGraph(call)
+  }
+
+  /** As `checkStream`; a captured stream takes work, too. */
+  private checkUsable(call: string, stream: Stream): void {
     this.checkOpen(call)
     checkStreamOf(call, stream, this.clocks)
     stream.checkShareable(call)
-    if (stream.capture !== null) throw new PoolError(`${call}: ${NO_CAPTURES}`, 'ERR_STREAM_CAPTURED')
-    stream.checkOpen(call)
+    stream.checkUsable(call)
   }
 }

@@ -14,6 +14,9 @@ import { COUNT_LINE, Figure, type SharedState } from './shared-state.js'
 export const enum Count {
   allocations,
   misses,
+  /** of the memory of graph groups: live buffers and their bytes; the pool server counts */
+  groupBuffers,
+  groupBytes,
 }
 
 /** One thread that uses a pool, or that ended without closing it there. */
@@ -50,7 +53,7 @@ export class SharedReport {
   /** For a thread that has closed the pool there is no memory. */
   stats(isOpen: boolean): PoolStats {
     const { caches, memory, figures } = this.state
-    const { liveBlocks, liveUnits, requestedBytes, cachedUnits } = isOpen ? caches.sums() : NOTHING
+    const { liveBlocks, liveUnits, requestedBytes, cachedUnits } = isOpen ? this.sums() : NOTHING
     const allocations = this.sum(Count.allocations)
     this.peakUnits = Math.max(this.peakUnits, caches.peakUnits, liveUnits)
     return {
@@ -69,6 +72,18 @@ export class SharedReport {
       cacheMisses: this.sum(Count.misses),
       growths: figures[Figure.growths],
       insertedWaits: figures[Figure.insertedWaits],
+    }
+  }
+
+  /** What all threads hold, in graph groups too. */
+  private sums(): typeof NOTHING {
+    const { liveBlocks, liveUnits, requestedBytes, cachedUnits } = this.state.caches.sums()
+    const bytes = this.sum(Count.groupBytes)
+    return {
+      liveBlocks: liveBlocks + this.sum(Count.groupBuffers),
+      liveUnits: liveUnits + bytes / UNIT_BYTES,
+      requestedBytes: requestedBytes + bytes,
+      cachedUnits,
     }
   }
 
@@ -102,7 +117,7 @@ export class SharedReport {
   }
 
   threads(): PoolThread[] {
-    const { registry, threadIds, figures } = this.state
+    const { registry, threadIds, figures, counts } = this.state
     const live = this.live()
     const threads: PoolThread[] = []
     for (let thread = 1; thread <= MOST_WORKERS; thread++) {
@@ -110,12 +125,13 @@ export class SharedReport {
       if (!alive && !registry.isDead(thread)) continue
       const name = registry.nameOf(thread)
       const held = live.filter(block => block.thread === name)
+      const line = thread * COUNT_LINE
       threads.push({
         thread: name,
         threadId: thread === figures[Figure.server] ? -1 : threadIds[thread],
         alive,
-        liveBuffers: held.length,
-        liveBytes: held.reduce((sum, block) => sum + block.blockBytes, 0),
+        liveBuffers: held.length + counts[line + Count.groupBuffers],
+        liveBytes: held.reduce((sum, block) => sum + block.blockBytes, counts[line + Count.groupBytes]),
       })
     }
     return threads

@@ -25,11 +25,12 @@ import { seenBy } from '../caching/central/parts.js'
 import type { PoolConfig } from '../caching/options.js'
 import { closedError, inUseError } from '../closable-pool.js'
 import { newPoolNumber } from '../transferred-buffer.js'
+import { GroupTable } from './groups/group-table.js'
 import { labelWords, SharedLabels } from './shared-labels.js'
 import { ThreadCaches } from './thread-caches.js'
 
 /** Grows with each change of the layout. */
-const LAYOUT_VERSION = 10
+const LAYOUT_VERSION = 11
 /** Most blocks of a pool at a time, free ones and holes included. */
 const MOST_RECORDS = 2 ** 19 - 1
 /** Records kept for the pool server, which moves and gives back memory, and for blocks that are split off. */
@@ -154,7 +155,21 @@ function layOut(
   const caches = new ThreadCaches(records, region, registry, isFenced)
   const memory = new FreeMemory({ records, caches, seen }, { region, ranges, granules, granuleUnits })
   const labels = new SharedLabels(region.int32(labelWords(MOST_RECORDS)))
-  return { lockWords, registry, threadIds, figures, bases, channel, counts, records, caches, memory, labels }
+  const groupTable = new GroupTable(region)
+  return {
+    lockWords,
+    registry,
+    threadIds,
+    figures,
+    bases,
+    channel,
+    counts,
+    records,
+    caches,
+    memory,
+    labels,
+    groupTable,
+  }
 }
 
 export class SharedState {
@@ -171,6 +186,7 @@ export class SharedState {
   readonly caches: ThreadCaches
   readonly memory: FreeMemory
   readonly labels: SharedLabels
+  readonly groupTable: GroupTable
   /** this thread's number */
   readonly thread: number
   readonly lock: RobustLock
@@ -200,6 +216,7 @@ export class SharedState {
     this.caches = parts.caches
     this.memory = parts.memory
     this.labels = parts.labels
+    this.groupTable = parts.groupTable
     this.thread = this.registry.enter() || this.awaitNumber(meanwhile)
     this.threadIds[this.thread] = threadId
     this.caches.enter(this.thread)

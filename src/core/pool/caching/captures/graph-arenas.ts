@@ -136,20 +136,16 @@ export class GraphArenas implements ArenaSource, CaptureObserver {
     this.groups.check()
   }
 
-  /** The arena of a capture in a group, which begins. */
-  arenaFor(capture: Capture): GroupArena {
-    return this.arenaOf(capture) as GroupArena
-  }
-
-  private arenaOf(capture: Capture): CaptureArena {
+  /** The arena of a capture, which it makes at first. */
+  arenaOf(capture: Capture): CaptureArena {
     const known = this.find(arena => arena.capture === capture)
     if (known !== undefined) return known
     this.forgetEmpty()
     const group = this.groups.of(capture)
     const arena =
-      group === undefined
+      group === null
         ? new CaptureArena(capture, this.records, this.caches, this)
-        : new GroupArena(capture, this.records, this.caches, this, group)
+        : new GroupArena(capture, this.records, this.caches, this, ...group)
     this.arenas.add(arena)
     return arena
   }

@@ -11,7 +11,7 @@ import type { Stream } from '../../../order/stream.js'
 import type { DeviceBuffer } from '../../buffer.js'
 import { refuseEach, TestDevice } from '../../pool.fixture.js'
 import type { CachingPool } from '../caching-pool.js'
-import { attempt, endsOf, setUpGroup, writer } from './graph-group.fixture.js'
+import { attempt, endsOf, KINDS, poolOf, setUpGroup, writer } from './graph-group.fixture.js'
 import type { GraphGroup } from './graph-group.js'
 import type { GraphOutput } from './graph-output.js'
 
@@ -51,7 +51,7 @@ describe('driver failures: graph groups', () => {
     pool.check()
   })
 
-  for (const backing of ['virtual', 'segments'] as const) {
+  for (const backing of KINDS) {
     for (const [code, onwards] of [[2, false] as const, [999, true] as const]) {
       const how = `code ${code}${onwards ? ', and so are later ones' : ''}`
       it(`each call in turn leaves nothing behind, and results right: ${backing}, ${how}`, async test => {
@@ -77,9 +77,9 @@ class Life {
   private readonly graphs: { graph: Graph<GraphOutput>; value: number }[] = []
   private readonly copies: { buffer: DeviceBuffer; value: number }[] = []
 
-  constructor(private readonly backing: 'virtual' | 'segments') {
+  constructor(private readonly backing: (typeof KINDS)[number]) {
     const { device } = this
-    this.pool = device.createPool({ backing, maxPoolBytes: CAPACITY })
+    this.pool = poolOf(device, { backing, maxPoolBytes: CAPACITY })
     this.group = this.pool.createGraphGroup()
     this.streams = [device.createStream(), device.createStream()]
   }

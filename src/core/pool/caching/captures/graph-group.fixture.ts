@@ -5,18 +5,38 @@ import { CudaError, OutOfMemoryError, PoolError } from '../../../base/errors.js'
 import type { Graph } from '../../../order/graph.js'
 import type { Stream } from '../../../order/stream.js'
 import type { DeviceBuffer } from '../../buffer.js'
-import { TestDevice } from '../../pool.fixture.js'
-import type { CachingPool } from '../caching-pool.js'
+import { assertConsistent, TestDevice } from '../../pool.fixture.js'
+import type { SharedPool } from '../../shared/shared-pool.js'
+import { CachingPool } from '../caching-pool.js'
 import type { PoolOptions } from '../options.js'
 import type { GraphGroup, GraphGroupOptions } from './graph-group.js'
 import type { GraphOutput, OutputLifetime } from './graph-output.js'
 
-export function setUpGroup(options: PoolOptions = {}, groupOptions: GraphGroupOptions = {}) {
+/** The pools whose groups pass the same tests: of one thread, by their backing, and one that threads share. */
+export const KINDS = ['virtual', 'segments', 'shared'] as const
+
+interface SetUpOptions extends Omit<PoolOptions, 'backing'> {
+  readonly backing?: PoolOptions['backing'] | 'shared'
+}
+
+export function setUpGroup(options: SetUpOptions = {}, groupOptions: GraphGroupOptions = {}) {
   const device = new TestDevice()
-  const pool = device.createPool(options)
+  const pool = poolOf(device, options)
   const group = pool.createGraphGroup(groupOptions)
   const [a, b, c] = Array.from({ length: 3 }, () => device.createStream())
   return { device, pool, group, a, b, c }
+}
+
+/** A pool of either kind, as far as groups use them in the same way. */
+export function poolOf(device: TestDevice, { backing = 'auto', ...options }: SetUpOptions): CachingPool {
+  if (backing !== 'shared') return device.createPool({ ...options, backing })
+  return device.createSharedPool(options).pool as unknown as CachingPool
+}
+
+/** Checks a pool of either kind. */
+export function checkPool(pool: CachingPool): void {
+  if (pool instanceof CachingPool) assertConsistent(pool)
+  else (pool as SharedPool).check()
 }
 
 /** The arguments of captures in a group. */

@@ -14,7 +14,8 @@ import type { DeviceBuffer } from '../../buffer.js'
 import { choice } from '../options.js'
 import type { GroupConfig } from './graph-groups.js'
 import { GraphOutput, OutputAllocation, type OutputLifetime, type OutputPool } from './graph-output.js'
-import type { GroupMemory } from './group-memory.js'
+import type { GroupCaptures, SharedGraphGroup } from './group-captures.js'
+import { secondCapture } from './group-memory.js'
 
 /** Options of `pool.createGraphGroup`. */
 export interface GraphGroupOptions {
@@ -81,14 +82,15 @@ export class GraphGroup implements BufferOwner, Disposable {
   /** Made by `pool.createGraphGroup(options)`. */
   constructor(
     private readonly pool: GroupPool,
-    private readonly memory: GroupMemory,
+    private readonly captures: GroupCaptures,
     /** the error for scratch that there is no room for */
     private readonly noRoom: (bytes: number) => OutOfMemoryError,
   ) {}
 
   /** True after `close`. */
   get closed(): boolean {
-    return this.memory.closed || this.memory.lost
+    const { closed, lost } = this.captures.store
+    return closed || lost
   }
 
   /**
@@ -115,24 +117,24 @@ export class GraphGroup implements BufferOwner, Disposable {
    * and OutOfMemoryError.
    */
   allocateOutput(bytes: number, stream: Stream, lifetime: OutputLifetime = 'shared'): GraphOutput {
-    const { memory, pool } = this
+    const { captures, pool } = this
     this.checkOpen('allocateOutput')
     checkStreamOf('allocateOutput', stream, pool.clocks)
     choice(lifetime, 'allocateOutput: lifetime', ['shared', 'own'])
-    const { capture } = memory
+    const { capture } = captures
     if (capture === null || stream.capture !== capture) {
       throw new PoolError(
         'allocateOutput: the stream is not captured by this group; call it in the work of group.capture(stream, work)',
       )
     }
-    memory.takesOutput = lifetime === 'own'
+    captures.nextUse = lifetime
     let block: DeviceBuffer
     try {
       block = pool.allocate(bytes, stream)
     } finally {
-      memory.takesOutput = false
+      captures.nextUse = 'scratch'
     }
-    return new GraphOutput(new OutputAllocation(pool, this, memory, capture, block, lifetime), 0)
+    return new GraphOutput(new OutputAllocation(pool, this, captures, capture, block, lifetime), 0)
   }
 
   /**
@@ -143,24 +145,36 @@ export class GraphGroup implements BufferOwner, Disposable {
     this.checkOpen('reserve')
     const least = bytesOf(bytes, 'reserve: bytes', this.pool.context)
     this.checkAwake('reserve')
-    if (this.pool.change('reserve', () => this.memory.reserve(least))) return
+    const { store } = this.captures
+    if (this.pool.change('reserve', () => store.reserve(least))) return
     try {
       throw this.noRoom(least)
     } finally {
-      this.memory.isFull = false
+      store.isFull = false
     }
   }
 
   /** Gives unused memory back to the device; returns the bytes. 0 while graphs are open, or work is under way. */
   trim(): number {
     this.checkOpen('trim')
-    return this.pool.change('trim', () => this.memory.giveBack())
+    return this.pool.change('trim', () => this.captures.store.giveBack())
+  }
+
+  /**
+   * A small descriptor for other threads, whose `pool.attachGraphGroup(shared)` gives the same group there. Throws
+   * PoolError for a group of `createPool`.
+   */
+  share(): SharedGraphGroup {
+    this.checkOpen('share')
+    const { shared } = this.captures
+    if (shared !== null) return shared
+    throw new PoolError('share: the pool of the group is one of this thread; make it with createSharedPool')
   }
 
   /** The group's memory and launches. */
   stats(): GraphGroupStats {
-    const { scratchBytes, ownBytes, pinnedBytes, graphs, order } = this.memory
-    return { scratchBytes, ownBytes, pinnedBytes, graphs, launches: order.launches, waits: order.waits }
+    const { order, store } = this.captures
+    return { ...store.figures(), launches: order.launches, waits: order.waits }
   }
 
   /**
@@ -169,19 +183,7 @@ export class GraphGroup implements BufferOwner, Disposable {
    * way. A second close does nothing, nor does a close after the pool's.
    */
   close(): void {
-    const { memory } = this
-    if (this.closed) return
-    if (memory.capture !== null) throw new PoolError('close: a capture of the group is under way; end it first')
-    if (memory.graphs > 0) {
-      throw new PoolError(
-        `close: ${countOf(memory.graphs)} of the group can be launched; close these first`,
-        'ERR_POOL_IN_USE',
-      )
-    }
-    this.pool.change('close', () => {
-      memory.closed = true
-      memory.giveBack()
-    })
+    if (!this.closed) this.pool.change('close', () => this.captures.store.close())
   }
 
   /** `close()` at the end of a `using` block. Where that throws, this warns. */
@@ -199,7 +201,7 @@ export class GraphGroup implements BufferOwner, Disposable {
 
   /** One line for people, such as `GraphGroup { 3 graphs, open }`; console.log shows it. */
   toString(): string {
-    return `GraphGroup { ${countOf(this.memory.graphs)}, ${this.closed ? 'closed' : 'open'} }`
+    return `GraphGroup { ${countOf(this.stats().graphs)}, ${this.closed ? 'closed' : 'open'} }`
   }
 
   /** The plain values that JSON.stringify writes. */
@@ -214,7 +216,7 @@ export class GraphGroup implements BufferOwner, Disposable {
 
   private begin(call: string, stream: Stream, mode: CaptureMode = 'global'): void {
     this.check(call, stream)
-    Capture.begin(stream, mode, this.memory)
+    Capture.begin(stream, mode, this.captures)
   }
 
   /**
@@ -223,7 +225,7 @@ export class GraphGroup implements BufferOwner, Disposable {
    */
   announce(stream: Stream): void {
     this.check('beginCapture', stream)
-    Capture.announce(stream, this.memory)
+    Capture.announce(stream, this.captures)
   }
 
   private check(call: string, stream: Stream): void {
@@ -232,11 +234,7 @@ export class GraphGroup implements BufferOwner, Disposable {
     stream.checkOpen(call)
     stream.checkCapturable(call)
     this.checkAwake(call)
-    if (this.memory.capture === null) return
-    throw new PoolError(
-      `${call}: another capture of the group is under way, whose memory this one would get; end that one first`,
-      'ERR_STREAM_CAPTURED',
-    )
+    if (this.captures.capture !== null) throw secondCapture(call)
   }
 
   private checkAwake(call: string): void {

@@ -10,12 +10,13 @@ import type { Backing } from '../../backing/backing.js'
 import { RangeHeap } from '../../backing/range-heap.js'
 import { VirtualBacking } from '../../backing/virtual-backing.js'
 import type { Use } from '../central/deferred.js'
-import { type Arena, type GroupHeap, GroupMemory } from './group-memory.js'
+import { GroupCaptures } from './group-captures.js'
+import { type GroupHeap, GroupMemory } from './group-memory.js'
 import { GroupOrder } from './group-order.js'
 import { Parts } from './parts.js'
 
 /** Fills poisoned scratch: NaN for every float type. */
-const POISON = 0xff
+export const POISON = 0xff
 
 /** The part of the pool's central heap that groups use. */
 export interface GroupHost {
@@ -36,46 +37,54 @@ export interface GroupConfig {
 }
 
 export class GraphGroups {
-  private readonly groups = new Set<GroupMemory>()
+  /** with the captures of this thread; null for captures of other threads */
+  private readonly groups = new Map<GroupMemory, GroupCaptures | null>()
 
   constructor(
     private readonly records: RecordTable,
     private readonly clocks: Clocks,
     private readonly host: GroupHost,
     /** the pool's arenas */
-    private readonly arenas: { readonly asleep: boolean; arenaFor(capture: Capture): Arena },
+    private readonly arenas: { readonly asleep: boolean; arenaOf(capture: Capture): unknown },
   ) {}
 
-  /** Throws the driver's error if it does not reserve the addresses of the group. */
-  create({ refuses, maxBytes, isLimited, poison }: GroupConfig): GroupMemory {
+  /** A group of this thread. Throws the driver's error if it does not reserve the addresses. */
+  create(config: GroupConfig): GroupCaptures {
     const order = new GroupOrder(this.clocks, {
-      refuses,
-      poison: poison ? stream => this.fill(memory, stream) : null,
+      refuses: config.refuses,
+      poison: config.poison ? stream => this.fill(memory, stream) : null,
       state: new Float64Array(GroupOrder.WORDS),
       lock: null,
     })
+    const memory = this.open(config, order, this.records)
+    const captures = new GroupCaptures(memory, capture => this.arenas.arenaOf(capture))
+    this.groups.set(memory, captures)
+    return captures
+  }
+
+  /** The memory of a group whose blocks have their records in `records`. Throws as `create` does. */
+  open({ maxBytes, isLimited }: GroupConfig, order: GroupOrder, records: RecordTable): GroupMemory {
     const { arenas, host } = this
     const source = {
-      newHeap: (mostBytes: number) => this.newHeap(mostBytes),
+      newHeap: (mostBytes: number) => this.newHeap(records, mostBytes),
       makeRoom: () => host.makeRoom(),
-      arenaFor: (capture: Capture) => arenas.arenaFor(capture),
       isAsleep: () => arenas.asleep,
     }
-    const memory = new GroupMemory(order, this.records, source, maxBytes, isLimited)
-    this.groups.add(memory)
+    const memory = new GroupMemory(order, records, source, maxBytes, isLimited)
+    this.groups.set(memory, null)
     return memory
   }
 
-  /** The group whose memory a capture takes; undefined for none. */
-  of(capture: Capture): GroupMemory | undefined {
-    for (const group of this.groups) if (group.capture === capture) return group
-    return undefined
+  /** The group of a capture of this thread, with its memory; null for none. */
+  of(capture: Capture): readonly [GroupCaptures, GroupMemory] | null {
+    for (const [memory, captures] of this.groups) if (captures?.capture === capture) return [captures, memory]
+    return null
   }
 
   /** Gives back what no graph needs, and no work uses; returns the bytes. */
   giveBack(): number {
     let bytes = 0
-    for (const group of this.groups) {
+    for (const group of this.groups.keys()) {
       bytes += group.giveBack()
       if (group.isGone) this.groups.delete(group)
     }
@@ -85,13 +94,13 @@ export class GraphGroups {
   /** bytes of all groups */
   get reservedBytes(): number {
     let bytes = 0
-    for (const group of this.groups) bytes += group.reservedBytes
+    for (const group of this.groups.keys()) bytes += group.reservedBytes
     return bytes
   }
 
   /** Whether `maxBytes` of a group refused the request that an error is made for. */
   get isFull(): boolean {
-    for (const group of this.groups) if (group.isFull) return true
+    for (const group of this.groups.keys()) if (group.isFull) return true
     return false
   }
 
@@ -99,27 +108,27 @@ export class GraphGroups {
    * The taken blocks of ranges: their contents are kept by a sleep. Those of parts lie in memory that is kept whole.
    */
   takenInRanges(): number[] {
-    return this.inRanges ? [...this.groups].flatMap(group => [...group.taken()]) : []
+    return this.inRanges ? [...this.groups.keys()].flatMap(group => [...group.taken()]) : []
   }
 
   /** Work of other devices that uses memory of a group. */
   workOfPeers(): Use[] {
-    return [...this.groups].flatMap(group => group.order.workOfPeers)
+    return [...this.groups.keys()].flatMap(group => group.order.workOfPeers)
   }
 
   /** The pool is about to give its memory back, and keeps the contents of taken blocks alone. */
   loseContents(): void {
-    for (const group of this.groups) group.loseContents()
+    for (const group of this.groups.keys()) group.loseContents()
   }
 
   /** The memory goes away. */
   lose(): void {
-    for (const group of this.groups) group.lost = true
+    for (const group of this.groups.keys()) group.lost = true
   }
 
   /** The heap inside a block of the pool; undefined for other blocks. */
   heapIn(record: number): SegregatedFit | undefined {
-    for (const { heaps } of this.groups) {
+    for (const { heaps } of this.groups.keys()) {
       for (const heap of heaps) if (heap instanceof GroupParts && heap.heapIn(record)) return heap.heapIn(record)
     }
     return undefined
@@ -128,21 +137,21 @@ export class GraphGroups {
   /** The first block of each range, by its number. */
   *ranges(): Generator<[range: number, first: number]> {
     if (!this.inRanges) return
-    for (const group of this.groups) {
+    for (const group of this.groups.keys()) {
       for (const { heaps } of group.heaps) for (const { firstRecords } of heaps) yield* firstRecords
     }
   }
 
   check(): void {
-    for (const group of this.groups) group.check()
+    for (const group of this.groups.keys()) group.check()
   }
 
   private get inRanges(): boolean {
     return this.host.backing instanceof VirtualBacking
   }
 
-  private newHeap(mostBytes: number): GroupHeap {
-    const { records, host } = this
+  private newHeap(records: RecordTable, mostBytes: number): GroupHeap {
+    const { host } = this
     const { backing } = host
     if (!(backing instanceof VirtualBacking)) return new GroupParts(records, host)
     const { granuleBytes } = backing

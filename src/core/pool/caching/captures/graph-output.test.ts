@@ -4,9 +4,8 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../../base/bytes.js'
 import { CudaError } from '../../../base/errors.js'
-import { assertConsistent } from '../../pool.fixture.js'
 import { capture } from './graph-capture.fixture.js'
-import { endsOf, setUpGroup, writer } from './graph-group.fixture.js'
+import { checkPool, endsOf, KINDS, setUpGroup, writer } from './graph-group.fixture.js'
 import type { GraphOutput } from './graph-output.js'
 
 const stale = (call: string) => ({
@@ -14,7 +13,7 @@ const stale = (call: string) => ({
   message: new RegExp(`^${call}: the output has no contents of its graph, which was not launched since a launch of`),
 })
 
-for (const backing of ['virtual', 'segments'] as const) {
+for (const backing of KINDS) {
   describe(`outputs of a graph group: ${backing}`, () => {
     it('a shared one is valid from a launch of its graph until a launch of another graph', () => {
       const { pool, group, a } = setUpGroup({ backing })
@@ -57,7 +56,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertFreed(result.shared)
       pool.deallocate(result.own.ptr)
       assertFreed(result.own)
-      assertConsistent(pool)
+      checkPool(pool)
       assert.equal(pool.stats().liveBytes, 0)
     })
 
@@ -91,7 +90,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assert.throws(() => output.free(), /already freed/)
       assert.equal(owner, group)
       assert.notEqual(next, first.result.ptr, 'its memory is scratch only after the capture')
-      assertConsistent(pool)
+      checkPool(pool)
     })
 
     it('one of its own stays through launches of others, and costs memory', () => {
@@ -113,7 +112,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assert.equal(third.result.ptr, ptr, 'later captures have its memory')
       third.launch(b)
       assert.deepEqual(endsOf(third.result), [3, 3])
-      assertConsistent(pool)
+      checkPool(pool)
     })
 
     it('the next launch waits for uses of an output on other streams', () => {
@@ -164,6 +163,31 @@ for (const backing of ['virtual', 'segments'] as const) {
       }
     })
 
+    it('is used during its capture by captured work alone, and has the properties of a buffer', () => {
+      const { group, a, b } = setUpGroup({ backing })
+      const graph = group.capture(a, () => {
+        const output = group.allocateOutput(10 * KiB, a)
+        output.fill(1)
+        output.recordUse(a)
+        const use = () => output.noteUse(b, 'launch')
+        assert.throws(use, /^PoolError: launch: the output is being captured, and this stream is not/)
+        output.label = 'logits'
+        return output
+      })
+      const { result } = graph
+      assert.equal(result.label, 'logits')
+      assert.equal(result.byteLength, 10 * KiB)
+      assert.match(String(result), /^GraphOutput \{ 'logits', 10 KiB at 0x[0-9a-f]+, stream 0x[0-9a-f]+, live \}$/)
+      graph.launch()
+      {
+        using output = result
+        assert.deepEqual(endsOf(output), [1, 1])
+      }
+      assert.equal(String(result), 'GraphOutput { freed }')
+    })
+
+    if (backing === 'shared') return // buffers of a group that threads share are used in their capture alone
+
     it('is refused in other captures if it is shared, and else is held for their graphs', () => {
       const { device, pool, group, a, b } = setUpGroup({ backing })
       const [shared, own] = [writer({ pool, group }, a, 1), writer({ pool, group }, a, 2, 1 * MiB, 'own')]
@@ -195,35 +219,12 @@ for (const backing of ['virtual', 'segments'] as const) {
       own.close()
       const last = writer({ pool, group }, a, 4, 1 * MiB, 'own')
       assert.equal(last.result.ptr, ptr)
-      assertConsistent(pool)
-    })
-
-    it('is used during its capture by captured work alone, and has the properties of a buffer', () => {
-      const { group, a, b } = setUpGroup({ backing })
-      const graph = group.capture(a, () => {
-        const output = group.allocateOutput(10 * KiB, a)
-        output.fill(1)
-        output.recordUse(a)
-        const use = () => output.noteUse(b, 'launch')
-        assert.throws(use, /^PoolError: launch: the output is being captured, and this stream is not/)
-        output.label = 'logits'
-        return output
-      })
-      const { result } = graph
-      assert.equal(result.label, 'logits')
-      assert.equal(result.byteLength, 10 * KiB)
-      assert.match(String(result), /^GraphOutput \{ 'logits', 10 KiB at 0x[0-9a-f]+, stream 0x[0-9a-f]+, live \}$/)
-      graph.launch()
-      {
-        using output = result
-        assert.deepEqual(endsOf(output), [1, 1])
-      }
-      assert.equal(String(result), 'GraphOutput { freed }')
+      checkPool(pool)
     })
   })
 }
 
-for (const backing of ['virtual', 'segments'] as const) {
+for (const backing of KINDS) {
   describe(`contents that outlive a launch: ${backing}`, () => {
     it('an own output whose graph is open does not serve as another own output once it is freed', () => {
       const { pool, group, a } = setUpGroup({ backing })
@@ -248,7 +249,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       a.endCapture().close()
       first.close()
       group.capture(a, () => pool.allocate(1 * MiB, a))
-      assertConsistent(pool)
+      checkPool(pool)
     })
 
     it('such a capture waits for launches of closed graphs, which may still write there', () => {

@@ -8,7 +8,7 @@ import type { Stream } from '../../../order/stream.js'
 import { type BufferOwner, type BufferSource, looksOnly } from '../../allocation.js'
 import { DeviceBuffer } from '../../buffer.js'
 import { SlowAllocation } from '../../record-allocation.js'
-import type { GroupMemory } from './group-memory.js'
+import type { GroupCaptures } from './group-captures.js'
 
 /** How long an output is valid: until another graph of its group is launched, or until its own is launched again. */
 export type OutputLifetime = 'shared' | 'own'
@@ -54,7 +54,7 @@ export class OutputAllocation extends SlowAllocation {
   constructor(
     readonly pool: OutputPool,
     public owner: BufferOwner,
-    private readonly group: GroupMemory,
+    private readonly group: GroupCaptures,
     private readonly capture: Capture,
     /** the block under it */
     readonly block: DeviceBuffer,
@@ -69,7 +69,8 @@ export class OutputAllocation extends SlowAllocation {
   }
 
   get overwritten(): boolean {
-    return this.lifetime === 'shared' && this.group.order.latest !== this.graph
+    const { order, store } = this.group
+    return this.lifetime === 'shared' && (store.closed || order.latest !== this.graph)
   }
 
   get onlyGraph(): GraphMemory | null {
@@ -89,7 +90,7 @@ export class OutputAllocation extends SlowAllocation {
   }
 
   isLive(): boolean {
-    return !this.isFreed && !this.group.lost && (this.isScratch || !this.block.freed)
+    return !this.isFreed && !this.group.store.lost && (this.isScratch || !this.block.freed)
   }
 
   /** Captured work of its own graph may use it. Any other use must come before the next launch, which waits for it. */

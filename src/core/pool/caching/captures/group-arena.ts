@@ -4,51 +4,39 @@ import type { Capture } from '../../../order/capture.js'
 import type { Stream } from '../../../order/stream.js'
 import type { BlockCache } from '../block-cache.js'
 import type { Use } from '../central/deferred.js'
+import { finish } from '../central/parts.js'
 import { type ArenaSource, CaptureArena } from './capture-arena.js'
+import type { GroupCaptures } from './group-captures.js'
 import type { GroupMemory } from './group-memory.js'
 
 /** The arena of a capture whose blocks lie in the memory of a group. */
 export class GroupArena extends CaptureArena {
-  /** freed outputs, which the graph still writes */
-  private readonly spent: number[] = []
-
   constructor(
     capture: Capture,
     records: RecordTable,
     caches: BlockCache,
     source: ArenaSource,
-    private readonly group: GroupMemory,
+    private readonly captures: GroupCaptures,
+    private readonly memory: GroupMemory,
   ) {
     super(capture, records, caches, source)
   }
 
-  /** The live blocks. */
-  held(): Iterable<number> {
-    return this.owned
-  }
-
-  /**
-   * Frees a block. Later captures may use scratch at once, and an output of its own once the graph that writes it is
-   * closed.
-   */
+  /** Frees a block, which the capture does not get again. */
   override free(record: number, uses: readonly Use[]): void {
-    const { group } = this
     this.owned.delete(record)
     this.noteUses(uses)
-    if (!group.isOutput(record)) group.freeScratch(record, !this.capture.ended)
-    else if (this.uses === null) group.setAside(record, this.spent)
-    else group.freeOutput(record)
+    this.memory.free(record)
   }
 
   /** The next launch of the group waits for uses of its memory. */
   override noteUses(uses: readonly Use[]): void {
-    for (const use of uses) this.group.order.add(use)
+    for (const use of uses) this.memory.order.add(use)
   }
 
   override release(streams: readonly Stream[]): void {
     super.release(streams)
-    this.group.forget(this.capture)
-    if (!this.lost) for (const record of this.spent.splice(0)) this.group.freeOutput(record)
+    this.memory.forget(this.capture.number)
   }
 
   override get empty(): boolean {
@@ -56,14 +44,12 @@ export class GroupArena extends CaptureArena {
   }
 
   protected override take(units: number, alignUnits: number, slot: number, admission: Admission): number {
-    return this.group.take(units, alignUnits, slot, this.capture.marked[slot] + 1, admission)
+    const stamp = this.capture.marked[slot] + 1
+    return finish(this.memory.take({ units, alignUnits, slot, stamp, admission, use: this.captures.nextUse }))
   }
 
   protected override freeAfter(record: number, key: number, stamp: number): void {
-    if (this.group.isOutput(record)) this.free(record, [])
-    else {
-      this.owned.delete(record)
-      this.group.freeAfter(record, key, stamp)
-    }
+    this.owned.delete(record)
+    this.memory.freeAfter(record, key, stamp)
   }
 }

@@ -2,6 +2,9 @@
 // capture gets all that one has freed, because launches never overlap (group-order.ts). Outputs that outlive a launch
 // have memory of their own, so that they do not lie between the scratch. With virtual memory both are ranges that grow
 // in place; otherwise they are parts.
+//
+// Graphs are numbers here, and blocks are records: the threads of a shared pool capture, and its pool server has the
+// memory.
 
 import { formatBytes } from '../../../base/bytes.js'
 import { PoolError } from '../../../base/errors.js'
@@ -10,8 +13,9 @@ import { keyOfSlot } from '../../../heap/key.js'
 import { type RecordTable, State } from '../../../heap/records.js'
 import type { SegregatedFit } from '../../../heap/segregated-fit.js'
 import { UNIT_BYTES } from '../../../heap/size-classes.js'
-import type { Capture, CaptureGroup } from '../../../order/capture.js'
+import { finish, type Waiting } from '../central/parts.js'
 import { Footprint } from './footprint.js'
+import type { GroupStore } from './group-captures.js'
 import type { GroupOrder } from './group-order.js'
 
 /** Where blocks of a group lie. */
@@ -33,47 +37,64 @@ export interface GroupHeap {
   check(): void
 }
 
-/** The arena of a capture. */
-export interface Arena {
-  /** its live blocks */
-  held(): Iterable<number>
-}
-
 /** The part of its pool that a group uses. */
 export interface GroupSource {
   /** Throws the driver's error if it does not reserve the addresses. */
   newHeap(mostBytes: number): GroupHeap
   /** Gives idle memory of the pool back to the device. */
   makeRoom(): void
-  /** Gives a group's capture its arena. */
-  arenaFor(capture: Capture): Arena
   isAsleep(): boolean
 }
 
-/** An output whose memory the capture gives back at its end. */
-interface SharedOutput {
-  readonly block: { readonly freed: boolean; readonly record: number }
-  /** The capture ends: the memory is scratch from now on. */
-  becomeScratch(): void
+/**
+ * What a block of a capture is for: the captured work alone, an output that is overwritten by other graphs, or an
+ * output of its own.
+ */
+export type BlockUse = 'scratch' | 'shared' | 'own'
+
+/** A block that a capture asks for. */
+export interface BlockRequest {
+  readonly units: number
+  readonly alignUnits: number
+  readonly slot: number
+  /** of the slot, in the clocks of the capture: covers its captured work so far */
+  readonly stamp: number
+  readonly admission: Admission
+  readonly use: BlockUse
 }
 
-export class GroupMemory implements CaptureGroup {
-  /** the capture that is under way */
-  capture: Capture | null = null
+/** A live block. */
+interface HeldBlock {
+  /** the number of the graph whose capture has taken it */
+  readonly graph: number
+  readonly use: BlockUse
+}
+
+/** What a group has. */
+export interface GroupFigures {
+  readonly scratchBytes: number
+  readonly ownBytes: number
+  /** bytes of live blocks between scratch, of captures that have ended */
+  readonly pinnedBytes: number
+  /** graphs that can be launched */
+  readonly graphs: number
+}
+
+export class GroupMemory implements GroupStore {
   /** the pool is closed */
   lost = false
   /** the group is closed: its memory goes as soon as possible */
   closed = false
-  /** whether the next block is an output of its own */
-  takesOutput = false
   /** whether `maxBytes` refused the capture's last request, or the reserve whose error is being made */
   isFull = false
-  private arena: Arena | null = null
+  /** the number of the graph whose capture is under way; 0 for none */
+  capturing = 0
   private captures = 0
+  private readonly held = new Map<number, HeldBlock>()
   /** the scratch that the capture under way writes */
   private written = new Footprint()
   /** the same by graph that can be launched */
-  private readonly writtenBy = new Map<Capture, Footprint>()
+  private readonly writtenBy = new Map<number, Footprint>()
   private scratch: GroupHeap | null
   /** null before the first own output */
   private outputs: GroupHeap | null = null
@@ -81,11 +102,12 @@ export class GroupMemory implements CaptureGroup {
   private recent = new Footprint()
   /** freed outputs, which work may still use */
   private readonly returning: number[] = []
+  /** counts what was added to both */
+  private returns = 0
   /** freed blocks that the capture under way must not use again */
   private readonly spent: number[] = []
-  private readonly shared: SharedOutput[] = []
-  /** live blocks between scratch, of captures that have ended */
-  private readonly pinned = new Set<number>()
+  /** freed outputs, by the graph that still writes them */
+  private readonly spentOutputs = new Map<number, number[]>()
 
   constructor(
     readonly order: GroupOrder,
@@ -97,77 +119,85 @@ export class GroupMemory implements CaptureGroup {
     this.scratch = source.newHeap(maxBytes)
   }
 
-  begin(capture: Capture): number {
-    this.capture = capture
-    this.arena = this.source.arenaFor(capture)
+  /** A capture begins, and no other one is under way; returns the number of its graph. */
+  begin(): number {
+    this.capturing = ++this.captures
     this.written = new Footprint()
-    return ++this.captures
+    return this.capturing
   }
 
-  checkEnd(capture: Capture): void {
-    if (this.capture !== capture || this.lost) return
-    for (const record of this.arena!.held()) {
-      if (!this.scratch!.owns(record) || this.isShared(record)) continue
+  checkEnd(): void {
+    finish(this.checkHeld())
+  }
+
+  /** Throws PoolError for a buffer that the capture holds where other graphs write. */
+  *checkHeld(): Waiting<void> {
+    for (const [record, { graph, use }] of this.held) {
+      if (graph !== this.capturing || use !== 'scratch') continue
       for (const written of this.writtenBy.values())
         if (written.overlaps(this.records, record)) throw this.heldError(record)
-      if (this.recent.overlaps(this.records, record)) this.finish()
+      if (this.recent.overlaps(this.records, record)) yield* this.finish()
     }
   }
 
-  end(capture: Capture, hasGraph: boolean): void {
-    if (this.capture !== capture) return
-    const outputs = this.shared.splice(0)
-    if (!this.lost) for (const output of outputs) output.becomeScratch()
-    this.capture = null
-    this.isFull = false
-    if (hasGraph) this.writtenBy.set(capture, this.written)
-    if (this.lost) return
-    for (const record of this.arena!.held()) if (this.scratch!.owns(record)) this.pinned.add(record)
-    for (const record of this.spent.splice(0)) this.scratch!.free(record, 0, 0)
-    for (const heap of this.heaps) heap.settle()
+  /** The capture of a graph ends; without a graph it has failed. */
+  end(graph: number, hasGraph: boolean): void {
+    if (graph === this.capturing) {
+      this.capturing = 0
+      this.isFull = false
+      if (hasGraph) this.writtenBy.set(graph, this.written)
+      for (const record of this.spent.splice(0)) this.scratch!.free(record, 0, 0)
+      for (const heap of this.heaps) heap.settle()
+    }
+    if (!hasGraph) this.forget(graph)
   }
 
-  /** A block for the capture, outside all bins; 0 without memory. `stamp` of the slot covers its captured work. */
-  take(units: number, alignUnits: number, slot: number, stamp: number, admission: Admission): number {
-    const heap = this.takesOutput ? this.outputHeap() : this.scratch!
+  /** A block for the capture, outside all bins; 0 without memory. */
+  *take({ units, alignUnits, slot, stamp, admission, use }: BlockRequest): Waiting<number> {
+    const heap = use === 'own' ? yield* this.outputHeap() : this.scratch!
     const mostBytes = this.maxBytes - (this.reservedBytes - heap.reservedBytes)
     const take = () => heap.take(units, alignUnits, keyOfSlot(slot), stamp, admission, mostBytes)
     const record = take() || (heap.isFull ? 0 : this.retry(take))
     this.isFull = record === 0 && heap.isFull && this.isLimited
-    if (record !== 0 && heap === this.scratch) this.written.add(this.records, record)
+    if (record === 0) return 0
+    this.held.set(record, { graph: this.capturing, use })
+    if (use !== 'own') this.written.add(this.records, record)
     return record
   }
 
-  /** Frees scratch that the capture may use again after `stamp` of `key`. */
+  /** Takes a block back in its capture, which may use scratch again after `stamp` of `key`. */
   freeAfter(record: number, key: number, stamp: number): void {
-    this.scratch!.free(record, key, stamp)
+    if (this.isOutput(record)) this.free(record)
+    else {
+      this.held.delete(record)
+      this.scratch!.free(record, key, stamp)
+    }
   }
 
-  /** Frees scratch that later captures may use at once. The capture of the block itself does not get it again. */
-  freeScratch(record: number, isOfCapture: boolean): void {
-    this.pinned.delete(record)
-    if (isOfCapture) this.setAside(record, this.spent)
+  /**
+   * Takes a block back. Later captures may use scratch at once, and an output once the graph that writes it is closed.
+   * The capture that has taken it does not get it again.
+   */
+  free(record: number): void {
+    const graph = this.graphOf(record)
+    this.held.delete(record)
+    if (this.isOutput(record)) this.setAside(record, this.isOpen(graph) ? this.spentOutputsOf(graph) : this.returning)
+    else if (graph === this.capturing) this.setAside(record, this.spent)
     else {
       this.recent.add(this.records, record)
       this.scratch!.free(record, 0, 0)
     }
+    this.returns++
   }
 
-  /** Takes the memory of an output back, which no open graph writes. */
-  freeOutput(record: number): void {
-    this.setAside(record, this.returning)
+  /** The number of the graph whose capture has taken a live block. */
+  graphOf(record: number): number {
+    return this.held.get(record)!.graph
   }
 
-  /** Keeps a freed block from use, in a list. */
-  setAside(record: number, list: number[]): void {
-    this.records.setState(record, State.captured)
-    this.records.setKey(record, 0)
-    list.push(record)
-  }
-
-  /** The memory of an output is scratch once the capture has ended. */
-  share(output: SharedOutput): void {
-    this.shared.push(output)
+  /** The live blocks of a graph, or of the capture that makes it. */
+  heldBy(graph: number): number[] {
+    return [...this.held].filter(([, block]) => block.graph === graph).map(([record]) => record)
   }
 
   /** Takes scratch until there are `bytes`. False if limit or device do not allow it. */
@@ -181,8 +211,8 @@ export class GroupMemory implements CaptureGroup {
 
   /** Gives back what nothing uses, if no graph can be launched; returns the bytes. */
   giveBack(): number {
-    if (this.lost || this.source.isAsleep() || this.capture !== null || this.graphs > 0 || !this.order.isComplete())
-      return 0
+    if (this.lost || this.source.isAsleep() || this.capturing > 0 || this.graphs > 0) return 0
+    if (!this.isUnused()) return 0
     const before = this.reservedBytes
     this.forgetUses()
     try {
@@ -195,16 +225,40 @@ export class GroupMemory implements CaptureGroup {
     return before - this.reservedBytes
   }
 
+  /** Ends the group. Throws PoolError while graphs can be launched, or a capture is under way. */
+  close(): void {
+    if (this.capturing > 0) throw new PoolError('close: a capture of the group is under way; end it first')
+    if (this.graphs > 0) {
+      const graphs = this.graphs === 1 ? '1 graph' : `${this.graphs} graphs`
+      throw new PoolError(`close: ${graphs} of the group can be launched; close these first`, 'ERR_POOL_IN_USE')
+    }
+    this.closed = true
+    this.giveBack()
+  }
+
+  figures(): GroupFigures {
+    const { scratchBytes, ownBytes, pinnedBytes, graphs } = this
+    return { scratchBytes, ownBytes, pinnedBytes, graphs }
+  }
+
   /** graphs that can be launched */
   get graphs(): number {
     return this.lost ? 0 : this.writtenBy.size
   }
 
-  /** The graph of a capture can no longer be launched; its launches may be under way. */
-  forget(capture: Capture): void {
-    const written = this.writtenBy.get(capture)
+  /** A graph can no longer be launched, or was never made; its launches may be under way. */
+  forget(graph: number): void {
+    const written = this.writtenBy.get(graph)
     if (written !== undefined) this.recent.addAll(written)
-    this.writtenBy.delete(capture)
+    this.writtenBy.delete(graph)
+    this.returning.push(...(this.spentOutputs.get(graph) ?? []))
+    this.spentOutputs.delete(graph)
+    this.returns++
+  }
+
+  /** Whether a graph can be launched, or is being captured. */
+  isOpen(graph: number): boolean {
+    return graph === this.capturing || this.writtenBy.has(graph)
   }
 
   /** Whether a block is an output of its own. */
@@ -241,7 +295,9 @@ export class GroupMemory implements CaptureGroup {
   get pinnedBytes(): number {
     if (this.lost) return 0
     let units = 0
-    for (const record of this.pinned) units += this.records.unitsOf(record)
+    for (const [record, { graph, use }] of this.held) {
+      if (use !== 'own' && graph !== this.capturing) units += this.records.unitsOf(record)
+    }
     return units * UNIT_BYTES
   }
 
@@ -265,25 +321,46 @@ export class GroupMemory implements CaptureGroup {
     for (const { heaps } of this.heaps) yield* blocksIn(this.records, heaps)
   }
 
+  /** Whether no work uses memory of the group, and no thread is about to submit some. */
+  private isUnused(): boolean {
+    const { order } = this
+    if (!order.isShared || !order.isComplete()) return order.isComplete()
+    this.loseContents() // a thread that comes to use an output from now on is refused
+    return order.isComplete()
+  }
+
   private retry<R>(work: () => R): R {
     this.source.makeRoom()
     return work()
   }
 
-  private isShared(record: number): boolean {
-    return this.shared.some(({ block }) => !block.freed && block.record === record)
+  private spentOutputsOf(graph: number): number[] {
+    const spent = this.spentOutputs.get(graph) ?? []
+    this.spentOutputs.set(graph, spent)
+    return spent
+  }
+
+  /** Keeps a freed block from use, in a list. */
+  private setAside(record: number, list: number[]): void {
+    this.records.setState(record, State.captured)
+    this.records.setKey(record, 0)
+    list.push(record)
   }
 
   /** Memory whose contents the program may use before the next launch must not be in use. */
-  private outputHeap(): GroupHeap {
-    if (this.returning.length > 0) this.finish()
+  private *outputHeap(): Waiting<GroupHeap> {
+    if (this.returning.length > 0) yield* this.finish()
     this.outputs ??= this.source.newHeap(this.maxBytes)
     return this.outputs
   }
 
-  /** Waits on the host for all work that uses memory of the group. */
-  private finish(): void {
-    this.order.finish()
+  /** Waits until no work uses memory that was given back. */
+  private *finish(): Waiting<void> {
+    let returns: number
+    do {
+      returns = this.returns
+      yield* this.order.finish()
+    } while (returns !== this.returns) // during the wait another thread has given more back
     this.forgetUses()
   }
 
@@ -300,6 +377,14 @@ export class GroupMemory implements CaptureGroup {
         'or allocate it by group.allocateOutput',
     )
   }
+}
+
+/** The error for a capture beside another one of its group. */
+export function secondCapture(call: string): PoolError {
+  return new PoolError(
+    `${call}: another capture of the group is under way, whose memory this one would get; end that one first`,
+    'ERR_STREAM_CAPTURED',
+  )
 }
 
 /** The blocks of heaps, without addresses that have no memory. */

@@ -22,6 +22,7 @@ import { type OrderedStream, streamName } from '../../../order/ordered-stream.js
 import { relaxed } from '../../../order/relaxed.js'
 import type { RobustLock } from '../../../threads/robust-lock.js'
 import type { Use } from '../central/deferred.js'
+import type { Waiting } from '../central/parts.js'
 
 /** A stream of this or another device. */
 type User = OrderedStream & { readonly clocks: Clocks }
@@ -221,9 +222,15 @@ export class GroupOrder implements LaunchRule {
     return this.uses().filter(use => !isDone(use)).length === 0
   }
 
-  /** Waits on the host until all uses are complete. */
-  finish(): void {
-    for (const { clocks, slot, stamp } of this.uses().map(covered)) clocks.catchUp(slot, stamp, true)
+  /** Waits until all uses so far are complete. */
+  *finish(): Waiting<void> {
+    const uses = this.uses().map(covered)
+    const pending = uses.filter(({ clocks, slot, stamp }) => clocks.completed[slot] < stamp)
+    const own = pending.filter(({ clocks }) => clocks === this.clocks)
+    const marks = own.map(({ clocks, slot, stamp }) => clocks.watcher.find(slot, stamp, false))
+    const open = marks.filter(mark => mark !== null)
+    if (open.length > 0) yield open
+    for (const { clocks, slot, stamp } of pending) clocks.catchUp(slot, stamp, true)
   }
 
   private acquire(): void {

@@ -1,0 +1,55 @@
+// The order of a group that fills its idle scratch before each launch. The pool server knows which scratch is idle. It
+// is asked before the lock of the order is taken, because it may wait for that lock itself. If a capture has ended
+// meanwhile, it is asked again: a buffer of that capture may lie there.
+
+import type { Clocks } from '../../../order/clocks.js'
+import type { OrderedStream } from '../../../order/ordered-stream.js'
+import { POISON } from '../../caching/captures/graph-groups.js'
+import { GroupOrder, type GroupOrderConfig } from '../../caching/captures/group-order.js'
+
+/** A piece of idle scratch. */
+export type Stretch = readonly [ptr: number, bytes: number]
+
+/** What the order asks about its group. */
+interface Scratch {
+  /** how many captures have ended so far */
+  captures(): number
+  idle(): readonly Stretch[]
+}
+
+/** A capture has ended since the pool server was asked. */
+class ScratchChanged extends Error {}
+
+export class PoisonedOrder extends GroupOrder {
+  private captures = 0
+  private stretches: readonly Stretch[] = []
+
+  constructor(
+    private readonly clocksOfFills: Clocks,
+    config: Omit<GroupOrderConfig, 'poison'>,
+    private readonly scratch: Scratch,
+  ) {
+    super(clocksOfFills, { ...config, poison: stream => this.fill(stream) })
+  }
+
+  override enter(call: string, graph: number, stream: OrderedStream): void {
+    for (;;) {
+      this.captures = this.scratch.captures()
+      this.stretches = this.scratch.idle()
+      try {
+        super.enter(call, graph, stream)
+        return
+      } catch (error) {
+        if (!(error instanceof ScratchChanged)) throw error
+      }
+    }
+  }
+
+  private fill(stream: OrderedStream): void {
+    if (this.captures !== this.scratch.captures()) throw new ScratchChanged()
+    const driver = this.clocksOfFills.context.activate()
+    for (const [ptr, bytes] of this.stretches) {
+      stream.submit('launch', handle => driver.cuMemsetD8Async(ptr, POISON, bytes, handle))
+    }
+  }
+}

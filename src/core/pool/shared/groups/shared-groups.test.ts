@@ -1,0 +1,460 @@
+// Graph groups that several threads share: their memory, the order of launches, and threads that leave or end.
+
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { MiB } from '../../../base/bytes.js'
+import { PoolError } from '../../../base/errors.js'
+import { Stream } from '../../../order/stream.js'
+import type { DeviceBuffer } from '../../buffer.js'
+import { endsOf } from '../../caching/captures/graph-group.fixture.js'
+import { GroupThreads } from './group-threads.fixture.js'
+
+describe('a graph group that threads share', () => {
+  it('gives the captures of all threads the same scratch', () => {
+    const threads = new GroupThreads()
+    const { maker } = threads
+    const other = threads.join()
+    using large = maker.write(1, 8 * MiB)
+    const before = maker.pool.stats().reservedBytes
+    using small = other.write(2, 6 * MiB)
+    assert.equal(maker.pool.stats().reservedBytes, before)
+    large.launch()
+    assert.deepEqual(endsOf(large.result), [1, 1])
+    small.launch()
+    assert.deepEqual(endsOf(small.result), [2, 2])
+    assert.equal(large.result.overwritten, true)
+    assert.deepEqual([maker.group.stats(), other.group.stats()], [maker.group.stats(), maker.group.stats()])
+    assert.equal(maker.group.stats().graphs, 2)
+    assert.equal(maker.group.stats().launches, 2)
+    maker.pool.check()
+  })
+
+  it('lets a launch wait for the launch of another thread', () => {
+    const threads = new GroupThreads()
+    const { device, maker } = threads
+    const other = threads.join()
+    using first = maker.write(1)
+    using second = other.write(2)
+    const release = device.hold(maker.stream)
+    first.launch()
+    second.launch()
+    assert.equal(other.stream.query(), false)
+    release()
+    assert.deepEqual(endsOf(second.result), [2, 2])
+    assert.throws(() => first.result.readSync(), /^PoolError: readSync: the output has no contents of its graph/)
+  })
+
+  it('refuses such a launch with whenUnordered: refuse', () => {
+    const threads = new GroupThreads({}, { whenUnordered: 'refuse' })
+    const { device, maker } = threads
+    const other = threads.join()
+    using first = maker.write(1)
+    using second = other.write(2)
+    const release = device.hold(maker.stream)
+    first.launch()
+    assert.throws(() => second.launch(), { name: 'PoolError', code: 'ERR_STREAM_ORDER', message: /^launch: graph 2 / })
+    release()
+    maker.stream.synchronize()
+    second.launch()
+    assert.deepEqual(endsOf(second.result), [2, 2])
+  })
+
+  it('makes a launch wait for the use of an output in another thread', () => {
+    const threads = new GroupThreads()
+    const { device, maker } = threads
+    const other = threads.join()
+    using first = maker.write(1)
+    using second = other.write(2)
+    const copy = maker.pool.allocate(1 * MiB, maker.stream)
+    first.launch()
+    const release = device.hold(maker.stream)
+    copy.copyFrom(first.result)
+    second.launch()
+    assert.equal(other.stream.query(), false)
+    release()
+    assert.deepEqual([...endsOf(copy), ...endsOf(second.result)], [1, 1, 2, 2])
+  })
+
+  it('captures while the graph of another thread runs, and refuses a capture beside another one', () => {
+    const threads = new GroupThreads()
+    const { device, maker } = threads
+    const other = threads.join()
+    using first = maker.write(1)
+    const release = device.hold(maker.stream)
+    first.launch()
+    other.group.beginCapture(other.stream)
+    const scratch = other.pool.allocate(1 * MiB, other.stream)
+    const refusal = { name: 'PoolError', code: 'ERR_STREAM_CAPTURED', message: /another capture of the group is under/ }
+    assert.throws(() => maker.write(3), refusal)
+    assert.throws(() => maker.group.close(), /^PoolError: close: a capture of the group is under way; end it first/)
+    assert.equal(maker.stream.capture, null)
+    scratch.fill(2)
+    scratch.free()
+    using second = other.stream.endCapture()
+    maker.write(3).close()
+    second.launch()
+    assert.equal(other.stream.query(), false)
+    release()
+    assert.equal(other.stream.query(), true)
+    maker.pool.check()
+  })
+
+  it('is closed for all threads, once no thread has open graphs', () => {
+    const threads = new GroupThreads()
+    const { device, maker } = threads
+    const other = threads.join()
+    const graph = other.write(1)
+    assert.throws(() => maker.group.close(), {
+      code: 'ERR_POOL_IN_USE',
+      message: /^close: 1 graph of the group can be/,
+    })
+    graph.close()
+    maker.group.close()
+    assert.equal(other.group.closed, true)
+    assert.equal(other.group.stats().scratchBytes, 0)
+    assert.throws(() => other.write(1), { code: 'ERR_POOL_CLOSED', message: /^capture: the graph group is closed/ })
+    assert.throws(() => other.pool.attachGraphGroup({ ...shared(maker.pool.createGraphGroup()), group: 1 }), {
+      code: 'ERR_POOL_CLOSED',
+    })
+    device.clocks.synchronize()
+    maker.pool.trimTo(0)
+    assert.equal(maker.pool.stats().reservedBytes, 0)
+  })
+
+  it('fills idle scratch before each launch with poison, and asks again after the capture of another thread', () => {
+    const threads = new GroupThreads({}, { poison: true })
+    const { maker } = threads
+    const other = threads.join()
+    const graph = maker.group.capture(maker.stream, () => {
+      using scratch = maker.pool.allocate(1 * MiB, maker.stream)
+      const output = maker.group.allocateOutput(1 * MiB, maker.stream, 'own')
+      output.copyFrom(scratch)
+      return output
+    })
+    graph.launch()
+    assert.deepEqual(endsOf(graph.result), [255, 255])
+    maker.group.reserve(16 * MiB)
+    let held: DeviceBuffer | undefined
+    const { order } = maker.group['captures']
+    const look = order['poison']
+    Object.assign(order, {
+      poison: (stream: typeof maker.stream) => {
+        Object.assign(order, { poison: look })
+        const pinned = other.group.capture(other.stream, () => {
+          using first = other.pool.allocate(1 * MiB, other.stream) // where the graph writes
+          first.fill(1)
+          return other.pool.allocate(4 * MiB, other.stream)
+        })
+        held = pinned.result
+        const { driver } = threads.device
+        driver.cuMemsetD8Async(held.ptr, 7, held.byteLength, stream.handle) // as a launch of that graph does
+        look!(stream)
+      },
+    })
+    graph.launch()
+    assert.deepEqual(endsOf(held!), [7, 7])
+    graph.launch()
+    assert.deepEqual(endsOf(held!), [7, 7])
+    maker.pool.check()
+  })
+
+  it('has no more than 32 siblings at a time, and gives its place to another one', () => {
+    const { maker } = new GroupThreads()
+    const { pool } = maker
+    const more = Array.from({ length: 31 }, () => pool.createGraphGroup())
+    assert.throws(() => pool.createGraphGroup(), /^PoolError: createGraphGroup: the pool has 32 graph groups, which is/)
+    more[7].close()
+    const next = pool.createGraphGroup()
+    const graph = next.capture(maker.stream, () => pool.allocate(1 * MiB, maker.stream).free())
+    graph.launch()
+    assert.equal(more[7].closed, true)
+    assert.equal(next.closed, false)
+    assert.equal(next.stats().launches, 1)
+    assert.equal(more[7].stats().graphs, 0)
+  })
+
+  it('counts its memory and its held buffers in the figures of the pool', () => {
+    const threads = new GroupThreads()
+    const { maker } = threads
+    const other = threads.join()
+    const before = other.pool.stats()
+    const graph = other.group.capture(other.stream, () => other.pool.allocate(1 * MiB, other.stream))
+    const { result } = graph
+    result.label = 'weights'
+    const stats = maker.pool.stats()
+    assert.equal(stats.reservedBytes - before.reservedBytes, 2 * MiB)
+    assert.deepEqual([stats.liveBuffers, stats.liveBytes, stats.requestedBytes], [1, 1 * MiB, 1 * MiB])
+    const mine = maker.pool.threads().find(({ thread }) => thread === other.pool.thread)
+    assert.deepEqual([mine?.liveBuffers, mine?.liveBytes], [1, 1 * MiB])
+    const [block] = other.pool.live()
+    assert.deepEqual([block.ptr, block.byteLength, block.label], [result.ptr, 1 * MiB, 'weights'])
+    other.pool.deallocate(result.ptr)
+    assert.equal(result.freed, true)
+    assert.equal(maker.pool.stats().liveBuffers, 0)
+    assert.equal(other.pool.live().length, 0)
+    graph.close()
+  })
+})
+
+const shared = (group: { share(): object }) => group.share() as ReturnType<GroupThreads['maker']['group']['share']>
+
+describe('a thread that leaves a pool with a graph group', () => {
+  it('gives its buffers back in the order of their streams, and cannot launch its graphs', () => {
+    const threads = new GroupThreads()
+    const { device, maker } = threads
+    const other = threads.join()
+    const graph = other.group.capture(other.stream, () => other.pool.allocate(4 * MiB, other.stream))
+    const second = other.createStream()
+    graph.result.recordUse(second)
+    const release = device.hold(second)
+    second.submit('fill', handle => device.driver.cuMemsetD8Async(graph.result.ptr, 9, 4 * MiB, handle))
+    assert.deepEqual(other.pool.close(), { heldBuffers: 1, heldBytes: 4 * MiB })
+    assert.throws(() => graph.launch(), { code: 'ERR_BUFFER_FREED' })
+    graph.close()
+    assert.equal(graph.result.freed, true)
+    assert.equal(maker.group.stats().graphs, 0)
+    using next = maker.write(1, 2 * MiB)
+    next.launch()
+    assert.equal(maker.stream.query(), false, 'the launch waits for the work on the buffer')
+    release()
+    assert.deepEqual(endsOf(next.result), [1, 1])
+    assert.equal(maker.pool.stats().liveBuffers, 0)
+    maker.pool.check()
+  })
+
+  it('ends its capture', () => {
+    const threads = new GroupThreads()
+    const { maker } = threads
+    const other = threads.join()
+    other.group.beginCapture(other.stream)
+    const scratch = other.pool.allocate(1 * MiB, other.stream)
+    other.pool.close()
+    assert.equal(scratch.freed, true)
+    using graph = maker.write(1)
+    const late = other.stream.endCapture()
+    assert.throws(() => late.launch(), { code: 'ERR_BUFFER_FREED' })
+    late.close()
+    graph.launch()
+    assert.deepEqual(endsOf(graph.result), [1, 1])
+    assert.equal(maker.group.stats().graphs, 1)
+  })
+
+  it('closes the pool of its maker with all of it', () => {
+    const { device, maker } = new GroupThreads()
+    const graph = maker.group.capture(maker.stream, () => maker.pool.allocate(1 * MiB, maker.stream))
+    assert.deepEqual(maker.pool.close(), { heldBuffers: 1, heldBytes: 1 * MiB })
+    assert.throws(() => graph.launch(), { code: 'ERR_BUFFER_FREED' })
+    assert.throws(() => graph.result.ptr, { code: 'ERR_POOL_CLOSED' })
+    assert.equal(maker.group.stats().scratchBytes, 0)
+    graph.close()
+    maker.group.close()
+    assert.equal(device.freeBytes(), 64 * MiB)
+  })
+})
+
+describe('a thread that dies beside a graph group', () => {
+  it('in a capture: what it took is free, and the group accepts another capture', () => {
+    const threads = new GroupThreads()
+    const { maker } = threads
+    const other = threads.join()
+    other.group.beginCapture(other.stream)
+    const { ptr } = other.pool.allocate(1 * MiB, other.stream)
+    other.group.allocateOutput(1 * MiB, other.stream, 'own')
+    assert.equal(maker.pool.stats().liveBuffers, 2)
+    other.die()
+    threads.sweep()
+    assert.equal(maker.pool.stats().liveBuffers, 0)
+    const graph = maker.group.capture(maker.stream, () => {
+      const buffer = maker.pool.allocate(1 * MiB, maker.stream)
+      const { ptr: next } = buffer
+      buffer.free()
+      return next
+    })
+    assert.equal(graph.result, ptr)
+    assert.equal(maker.pool.threads().length, 2)
+    maker.pool.check()
+  })
+
+  it('after it: its graphs no longer count, and its buffers stay until they are reclaimed', () => {
+    const threads = new GroupThreads()
+    const { device, maker } = threads
+    const other = threads.join()
+    const graph = other.group.capture(other.stream, () => other.pool.allocate(1 * MiB, other.stream))
+    const own = other.write(2, 1 * MiB, 'own')
+    const { ptr } = graph.result
+    assert.notEqual(own.result.ptr, ptr)
+    const lent = maker.createStream()
+    const release = device.hold(lent)
+    own.launch(Stream.borrow(other.clocks, lent.share())!)
+    other.die()
+    threads.sweep()
+    assert.equal(maker.group.stats().graphs, 0)
+    assert.equal(maker.group.stats().pinnedBytes, 1 * MiB)
+    assert.equal(maker.group.trim(), 0, 'the launch of the dead thread is under way')
+    using next = maker.write(3, 2 * MiB)
+    next.launch()
+    assert.equal(maker.stream.query(), false, 'it counts for the order')
+    const dead = maker.pool.threads().find(({ alive }) => !alive)!
+    assert.deepEqual([dead.liveBuffers, dead.liveBytes], [2, 2 * MiB])
+    assert.deepEqual(maker.pool.reclaim(dead.thread), { buffers: 2, bytes: 2 * MiB })
+    release()
+    assert.deepEqual(endsOf(next.result), [3, 3])
+    assert.equal(maker.pool.stats().liveBuffers, 0)
+    assert.equal(maker.group.stats().pinnedBytes, 0)
+    assert.equal(maker.pool.threads().length, 2)
+    maker.pool.check()
+  })
+
+  it('while it launches: the next launch of another thread takes its lock over, and waits', () => {
+    const threads = new GroupThreads()
+    const { device, maker } = threads
+    const other = threads.join()
+    using first = maker.write(1)
+    const theirs = other.write(2)
+    const release = device.hold(other.stream)
+    const { order } = other.group['captures']
+    order.enter('launch', 2, other.stream)
+    other.stream.submit('launch', handle => device.driver.cuGraphLaunch(theirs['executable'], handle))
+    other.die()
+    first.launch()
+    assert.equal(maker.stream.query(), false)
+    release()
+    assert.deepEqual(endsOf(first.result), [1, 1])
+    threads.sweep()
+    const late = threads.join()
+    assert.equal(late.pool['state'].thread, other.pool['state'].thread, 'its number serves again')
+    late.write(4).launch()
+    maker.pool.check()
+  })
+})
+
+describe('a request about a graph group that is cut short', () => {
+  /** The thread asks, and is cut short before it has the answer. */
+  function cut(threads: GroupThreads, thread: GroupThreads['maker'], work: () => void): void {
+    const { channel } = thread.pool['state']
+    const take = channel['await'].bind(channel)
+    Object.assign(channel, {
+      await: () => {
+        delete (channel as unknown as { await?: unknown }).await
+        throw new RangeError('cut')
+      },
+    })
+    assert.throws(work, /cut/)
+    assert.equal(typeof take, 'function')
+    threads.server.serve()
+  }
+
+  it('leaves no capture, no block and no group behind', () => {
+    const threads = new GroupThreads()
+    const { maker } = threads
+    const other = threads.join()
+    cut(threads, other, () => other.group.beginCapture(other.stream))
+    assert.equal(other.stream.capture, null)
+    other.write(1).close()
+    other.group.beginCapture(other.stream)
+    cut(threads, other, () => other.pool.allocate(1 * MiB, other.stream))
+    other.stream.endCapture().close()
+    assert.equal(maker.pool.stats().liveBuffers, 0)
+    const { server } = threads
+    cut(threads, other, () => other.pool.createGraphGroup())
+    other.pool.processDeferred()
+    maker.pool.trimTo(0)
+    assert.equal(server['groups']['open']().length, 1)
+    maker.pool.check()
+  })
+
+  it('ends the capture when its end was cut short', () => {
+    const threads = new GroupThreads()
+    const { maker } = threads
+    const other = threads.join()
+    other.group.beginCapture(other.stream)
+    const buffer = other.pool.allocate(1 * MiB, other.stream)
+    buffer.free()
+    const { store } = other.group['captures']
+    cut(threads, other, () => store.end(1, true))
+    other.stream.abortCapture()
+    assert.equal(maker.group.stats().graphs, 0)
+    using graph = maker.write(2)
+    graph.launch()
+    assert.deepEqual(endsOf(graph.result), [2, 2])
+    maker.pool.check()
+  })
+})
+
+describe('what a graph group refuses in a pool of threads', () => {
+  const refusal = (code: string, message: RegExp) => ({ name: 'PoolError', code, message })
+
+  it('captures outside of groups', () => {
+    const { maker } = new GroupThreads()
+    const { pool, stream } = maker
+    stream.beginCapture()
+    const message = /^allocate: a pool that threads share serves .* pool\.createGraphGroup\(\), or use a pool of this/
+    assert.throws(() => pool.allocate(1000, stream), refusal('ERR_STREAM_CAPTURED', message))
+    stream.abortCapture()
+  })
+
+  it('buffers of the pool that are freed or announced on a captured stream', () => {
+    const { maker } = new GroupThreads()
+    const { pool, stream, group } = maker
+    const [input, other] = [pool.allocate(1000), pool.allocate(1000)]
+    const held = group.capture(stream, () => {
+      const hold = (call: string) =>
+        refusal(
+          'ERR_STREAM_CAPTURED',
+          new RegExp(`^${call}: a captured stream cannot have .*; hold it until the graph`),
+        )
+      assert.throws(() => input.free(stream), hold('free'))
+      assert.throws(() => input.recordUse(stream), hold('recordUse'))
+      pool.allocate(1000, stream).free()
+      return pool.allocate(1000, stream)
+    })
+    const second = maker.createStream()
+    second.beginCapture()
+    assert.throws(() => held.result.free(second), /^PoolError: free: a captured stream cannot have the buffer/)
+    assert.throws(() => held.result.recordUse(second), /^PoolError: recordUse: a captured stream cannot have the/)
+    second.abortCapture()
+    for (const buffer of [input, other, held.result]) buffer.free()
+    assert.throws(() => held.result.free(), { code: 'ERR_BUFFER_FREED' })
+    held.close()
+    pool.check()
+  })
+
+  it('transfers of its buffers and outputs', () => {
+    const { maker } = new GroupThreads()
+    const { pool, stream } = maker
+    const graph = maker.group.capture(stream, () => pool.allocate(1000, stream))
+    const message = /^transfer: memory of a graph group stays in its thread; copy it to a buffer of the pool/
+    assert.throws(() => graph.result.transfer(), { name: 'PoolError', message })
+    assert.throws(() => pool.transfer(graph.result), { name: 'PoolError', message })
+    const output = maker.write(1, 1000, 'own').result
+    assert.throws(() => output.transfer(), PoolError)
+    assert.throws(() => pool.transfer(output), PoolError)
+    assert.equal(output.freed, false)
+  })
+
+  it('pools without virtual memory, and block pools', () => {
+    const { device } = new GroupThreads()
+    const message = /^createGraphGroup: threads share graph groups in a pool of createSharedPool with backing 'virtual'/
+    const { pool } = device.createSharedPool({ backing: 'segments' })
+    assert.throws(() => pool.createGraphGroup(), refusal('ERR_NOT_SUPPORTED', message))
+    const blocks = device.createSharedBlocks({ blockBytes: 1 * MiB, count: 2 })
+    assert.throws(() => blocks.pool.createGraphGroup(), refusal('ERR_NOT_SUPPORTED', message))
+  })
+
+  it('descriptors of other values, pools and groups', () => {
+    const threads = new GroupThreads()
+    const { maker, device } = threads
+    const { pool, group } = maker
+    assert.equal(pool.attachGraphGroup(group.share()), group, 'one object in each thread')
+    for (const wrong of [null, undefined, {}, 5, 'group', { pool: 1, place: 0 }]) {
+      const message = /^attachGraphGroup: shared must come from group\.share\(\), not be /
+      assert.throws(() => pool.attachGraphGroup(wrong as never), { name: 'TypeError', message })
+    }
+    const other = device.createSharedPool().pool
+    assert.throws(() => other.attachGraphGroup(group.share()), /^PoolError: attachGraphGroup: the group is of another/)
+    assert.throws(
+      () => device.createPool().createGraphGroup().share(),
+      /^PoolError: share: the pool of the group is one of this thread; make it with createSharedPool/,
+    )
+  })
+})
