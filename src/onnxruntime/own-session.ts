@@ -1,11 +1,25 @@
 // A session with an allocator of its own: its memory comes from one pool, and any thread may ask. Its runs take turns,
 // so only one is under way when the pool refuses a request, and fails for it.
 
+import { WrongTypeError } from '../core/base/argument-errors.js'
+import { describe } from '../core/base/bytes.js'
 import { PoolError } from '../core/base/errors.js'
 import { RunningWork } from '../core/pool/sleep/running-work.js'
 import type { AnyPool, Blocks, Scope } from './blocks.js'
 import { checkReady } from './checks.js'
-import type { OnnxSession } from './guarded-session.js'
+import { isSession, type OnnxSession } from './guarded-session.js'
+
+/** All sessions of their own. */
+const taken = new WeakSet<object>()
+
+/** Throws TypeError for anything but a session, and PoolError for a session of an earlier call. */
+export function checkNewSession(name: string, made: unknown): asserts made is OnnxSession {
+  if (!isSession(made)) {
+    throw new WrongTypeError(`createSession: create must return a session, not ${describe(made)}; use as()`)
+  }
+  if (!taken.has(made)) return
+  throw new PoolError(`createSession: create of '${name}' must make a session, not return an earlier one`)
+}
 
 export class OwnSession {
   private readonly scope: Scope
@@ -30,6 +44,7 @@ export class OwnSession {
 
   /** Replaces the calls of a new session. */
   takeOver(session: OnnxSession): void {
+    taken.add(session)
     const run = session.run.bind(session)
     const runSync = session.runSync?.bind(session)
     const release = session.release.bind(session)
