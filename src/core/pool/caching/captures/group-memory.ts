@@ -57,7 +57,12 @@ interface SharedOutput {
   becomeScratch(): void
 }
 
+/** groups that this thread has made */
+let groups = 0
+
 export class GroupMemory implements CaptureGroup {
+  /** tells the groups of a thread apart */
+  readonly number = ++groups
   /** the capture that is under way */
   capture: Capture | null = null
   /** the pool is closed */
