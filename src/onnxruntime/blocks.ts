@@ -225,6 +225,12 @@ export class HostBlocks extends Blocks {
     super(owner, scopes)
   }
 
+  /** Without blocks it keeps no memory of a pool that gives back a segment, or is closed. */
+  override free(ptr: number): void {
+    super.free(ptr)
+    if (this.isEmpty) this.segment = NO_SEGMENT
+  }
+
   protected override take(bytes: number, _stream: number | null, scope: Scope): number {
     const pool = this.lender(this.pool, scope) as HostPool
     const buffer = pool.allocate(bytes + CPU_ALIGNMENT)
