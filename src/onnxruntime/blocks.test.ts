@@ -1,13 +1,16 @@
-// The blocks of a device's pool that ONNX Runtime asks for, on the simulated device, without the library.
+// The blocks that ONNX Runtime asks for, on the simulated device, without the library.
 
 import assert from 'node:assert/strict'
 import { after, describe, it } from 'node:test'
-import { MiB } from '../core/base/bytes.js'
+import { KiB, MiB } from '../core/base/bytes.js'
+import { Random } from '../core/base/random.js'
 import { openDevice } from '../core/device/open.js'
 import { SimulatedDriver } from '../core/driver/simulated/simulated-driver.js'
 import { loadKoffi } from '../core/libraries/koffi.js'
 import { retrying } from '../core/pool/wrappers/retrying.js'
-import { DeviceBlocks, type Scope } from './blocks.js'
+import { type AnyPool, DeviceBlocks, HostBlocks, type Scope } from './blocks.js'
+
+const SEED = Number(process.env.CUDA_MEMPOOL_SEED ?? 1)
 
 const scopeOf = (name: string): Scope => ({ name, pool: null, uses: new Set(), failure: null })
 
@@ -106,5 +109,41 @@ describe('blocks of a device', () => {
     blocks.free(weights)
     blocks.free(onDefault)
     assert.ok(device.defaultStream.isOpen)
+  })
+})
+
+describe('blocks of the host', () => {
+  const device = openDevice('simulated')
+  after(() => device.close())
+  const koffi = loadKoffi()
+  const bytesAt = (ptr: number, bytes: number) => new Uint8Array(koffi.view(BigInt(ptr), bytes))
+
+  it(`of several pools and segments are memory of their own, until their free (seed ${SEED})`, () => {
+    const random = new Random(SEED)
+    const pools = [1, 2].map(() => device.createHostPool({ segmentBytes: 64 * KiB }))
+    const blocks = new HostBlocks(pools[0], koffi)
+    const held: { ptr: number; bytes: number; value: number }[] = []
+    const check = ({ ptr, bytes, value }: (typeof held)[number]) =>
+      assert.ok(bytesAt(ptr, bytes).every(byte => byte === value))
+    for (let step = 0; step < 600; step++) {
+      if (random.below(2) === 0 && held.length > 0) {
+        const [block] = held.splice(random.below(held.length), 1)
+        check(block)
+        blocks.free(block.ptr)
+        continue
+      }
+      const pool: AnyPool = pools[random.below(2)]
+      const bytes = Math.floor(random.logUniform(1, 100 * KiB))
+      const ptr = blocks.scopes.run({ ...scopeOf('own'), pool }, () => blocks.allocate(bytes, null))
+      assert.equal(ptr % 64, 0)
+      const value = step % 256
+      bytesAt(ptr, bytes).fill(value)
+      held.push({ ptr, bytes, value })
+    }
+    assert.ok(pools.every(pool => pool.segments().length > 2))
+    for (const pool of pools) pool.close()
+    for (const block of held) check(block) // a session may still read its weights
+    for (const { ptr } of held) blocks.free(ptr)
+    assert.deepEqual([blocks.isEmpty, blocks['segment'].bytes.length], [true, 0])
   })
 })

@@ -9,7 +9,9 @@ import { deviceOf } from '../core/device/device.js'
 import { CU_STREAM_PER_THREAD } from '../core/driver/constants.js'
 import type { Koffi } from '../core/libraries/koffi.js'
 import type { Stream } from '../core/order/stream.js'
+import type { HostSegment } from '../core/pool/backing/pinned-segments.js'
 import type { DeviceBuffer } from '../core/pool/buffer.js'
+import type { HostBuffer } from '../core/pool/host/host-buffer.js'
 import type { HostPool } from '../core/pool/host/host-pool.js'
 import { groupLive, type LiveGroup } from '../core/pool/labels.js'
 import type { Pool } from '../core/pool/pool.js'
@@ -108,7 +110,7 @@ export abstract class Blocks implements MemorySource {
     try {
       const refusal = this.owner === null ? this.foreignRefusal(scope, callback) : this.mixedRefusal(callback)
       if (refusal !== null) return this.fail(refusal.error, bytes, refusal.of)
-      if (scope.uses.size > 0) refuseAsleep(scope)
+      if (this.owner === null && scope.uses.size > 0) refuseAsleep(scope) // the pool of an owner refuses by itself
       return this.take(Math.max(1, bytes), stream, scope)
     } catch (error) {
       const isTold = this.owner === null ? scope !== UNNAMED : this.underWay.size > 0
@@ -177,7 +179,7 @@ export abstract class Blocks implements MemorySource {
   /** The pool that a scope's memory comes from. Its session has memory of that pool from now on. */
   protected lender(own: AnyPool, scope: Scope): AnyPool {
     const pool = scope.pool ?? own
-    if (scope !== UNNAMED) scope.uses.add(pool)
+    if (this.owner === null && scope !== UNNAMED) scope.uses.add(pool)
     return pool
   }
 
@@ -188,8 +190,32 @@ export abstract class Blocks implements MemorySource {
   protected abstract instead(bytes: number, name: string): number
 }
 
+/** A block of a host pool. A class, since a run makes many. */
+class HostBlock implements Block<HostPool> {
+  constructor(
+    readonly name: string,
+    readonly pool: HostPool,
+    readonly byteLength: number,
+    private readonly buffer: HostBuffer,
+    /** referenced here: after a close of the pool the memory stays readable for sessions */
+    readonly segment: HostSegment,
+  ) {}
+
+  free(): void {
+    this.buffer.free()
+  }
+}
+
+/** The segment of no memory. */
+const NO_SEGMENT: HostSegment = { address: 0, bytes: new Uint8Array(0) }
+
 /** Blocks of a host pool, for the CPU. */
 export class HostBlocks extends Blocks {
+  /** of the last request; the next one is likely to be in it */
+  private segment = NO_SEGMENT
+  /** what to add to the segment's addresses to get those of C: a simulated device's are not the host's */
+  private shift = 0
+
   constructor(
     private readonly pool: HostPool,
     private readonly koffi: Koffi,
@@ -199,22 +225,28 @@ export class HostBlocks extends Blocks {
     super(owner, scopes)
   }
 
+  /** Without blocks it keeps no memory of a pool that gives back a segment, or is closed. */
+  override free(ptr: number): void {
+    super.free(ptr)
+    if (this.isEmpty) this.segment = NO_SEGMENT
+  }
+
   protected override take(bytes: number, _stream: number | null, scope: Scope): number {
-    const { name } = scope
     const pool = this.lender(this.pool, scope) as HostPool
-    const buffer = pool.allocate(bytes + CPU_ALIGNMENT) // a simulated device's addresses are not the host's
-    const memory = buffer.bytes
-    const ptr = this.alignedIn(memory)
-    // `memory` is referenced here: after a close of the pool it stays readable for sessions.
-    const free = () => memory.length > 0 && buffer.free()
-    this.held.add(ptr, { name, pool, byteLength: bytes, free })
+    const buffer = pool.allocate(bytes + CPU_ALIGNMENT)
+    const { address } = buffer
+    if (address < this.segment.address || address >= this.segment.address + this.segment.bytes.length) {
+      this.goTo(pool.memory.segmentAt(address))
+    }
+    const ptr = alignedFrom(address + this.shift)
+    this.held.add(ptr, new HostBlock(scope.name, pool, bytes, buffer, this.segment))
     return ptr
   }
 
   protected override instead(bytes: number, name: string): number {
     try {
       const memory = new Uint8Array(bytes + CPU_ALIGNMENT)
-      const ptr = this.alignedIn(memory)
+      const ptr = alignedFrom(Number(this.koffi.address(memory)))
       this.held.add(ptr, { name, pool: null, byteLength: bytes, free: () => void memory })
       return ptr
     } catch {
@@ -222,9 +254,14 @@ export class HostBlocks extends Blocks {
     }
   }
 
-  private alignedIn(memory: Uint8Array): number {
-    return Math.ceil(Number(this.koffi.address(memory)) / CPU_ALIGNMENT) * CPU_ALIGNMENT
+  private goTo(segment: HostSegment): void {
+    this.segment = segment
+    this.shift = Number(this.koffi.address(segment.bytes)) - segment.address
   }
+}
+
+function alignedFrom(address: number): number {
+  return Math.ceil(address / CPU_ALIGNMENT) * CPU_ALIGNMENT
 }
 
 /**

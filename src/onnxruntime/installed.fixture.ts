@@ -8,7 +8,7 @@ export interface OnnxTensor {
 }
 
 export interface OnnxSession {
-  run(feeds: Record<string, OnnxTensor>): Promise<Record<string, OnnxTensor>>
+  run(feeds: Record<string, OnnxTensor>, fetches?: Record<string, OnnxTensor>): Promise<Record<string, OnnxTensor>>
   release(): Promise<void>
 }
 

@@ -1,4 +1,4 @@
-// A small ONNX model, written as protobuf: y = relu(x · w) · w, with x of any number of rows.
+// ONNX models, written as protobuf, with x of any number of rows: y = relu(x · w) · w, and stacks of such layers.
 
 const INT = 0
 const BYTES = 2
@@ -46,12 +46,36 @@ export function smallModel(width: number, weightsFile?: string): Uint8Array {
       ? bytes(9, smallWeights(width))
       : [...bytes(13, [...text(1, 'location'), ...text(2, weightsFile)]), ...int(14, EXTERNAL)]
   const weight = [...int(1, width), ...int(1, width), ...int(2, FLOAT), ...text(8, 'w'), ...data]
+  const nodes = [node('MatMul', ['x', 'w'], 'a'), node('Relu', ['a'], 'b'), node('MatMul', ['b', 'w'], 'y')]
+  return model(width, nodes, [weight])
+}
+
+/** As a file: `layers` times relu(x · w + b), whose result is x where x is positive. All have the same weights. */
+export function stackedModel(width: number, layers: number): Uint8Array {
+  const identity = Float32Array.from({ length: width * width }, (_, i) => (i % (width + 1) === 0 ? 1 : 0))
+  const zeros = new Uint8Array(width * Float32Array.BYTES_PER_ELEMENT)
+  const nodes = Array.from({ length: layers }, (_, layer) => [
+    ...[node('MatMul', [layer === 0 ? 'x' : `y${layer - 1}`, 'w'], `a${layer}`)],
+    ...[node('Add', [`a${layer}`, 'b'], `b${layer}`)],
+    ...[node('Relu', [`b${layer}`], layer === layers - 1 ? 'y' : `y${layer}`)],
+  ])
+  return model(width, nodes.flat(), [
+    [
+      ...int(1, width),
+      ...int(1, width),
+      ...int(2, FLOAT),
+      ...text(8, 'w'),
+      ...bytes(9, new Uint8Array(identity.buffer)),
+    ],
+    [...int(1, width), ...int(2, FLOAT), ...text(8, 'b'), ...bytes(9, zeros)],
+  ])
+}
+
+function model(width: number, nodes: readonly number[][], weights: readonly number[][]): Uint8Array {
   const graph = [
-    ...bytes(1, node('MatMul', ['x', 'w'], 'a')),
-    ...bytes(1, node('Relu', ['a'], 'b')),
-    ...bytes(1, node('MatMul', ['b', 'w'], 'y')),
+    ...nodes.flatMap(each => bytes(1, each)),
     ...text(2, 'small'),
-    ...bytes(5, weight),
+    ...weights.flatMap(each => bytes(5, each)),
     ...bytes(11, matrix('x', width)),
     ...bytes(12, matrix('y', width)),
   ]

@@ -37,10 +37,13 @@ type Call = ((...args: unknown[]) => Pointer) & { async(...args: unknown[]): voi
 export interface Rows {
   readonly x: Float32Array
   readonly rows: number
+  /** for the result; without it ONNX Runtime allocates memory */
+  readonly y?: Float32Array
 }
 
 export class OffThreadSession {
   private readonly info: Pointer
+  private readonly bound = new Map<keyof typeof FUNCTIONS, Call>()
   private readonly runCall: Call
   private readonly session: Pointer
 
@@ -65,29 +68,18 @@ export class OffThreadSession {
   }
 
   /** Runs in a thread of libuv; this thread goes on meanwhile. */
-  async run({ x, rows }: Rows): Promise<Float32Array> {
-    const input = this.made('tensor', this.info, x, x.byteLength, [rows, this.width], 2, FLOAT)
-    const outputs: Pointer[] = [0]
-    const args = [this.session, 0, ['x'], [input], 1, ['y'], 1, outputs]
-    try {
-      const status = await new Promise<Pointer>((resolve, reject) => {
-        this.runCall.async(...args, (error: Error | null, result: Pointer) => (error ? reject(error) : resolve(result)))
-      })
-      return this.taken(status, outputs[0], rows)
-    } finally {
-      this.bind('releaseValue')(input)
-    }
+  async run(rows: Rows): Promise<Float32Array> {
+    const { tensors, args } = this.argumentsOf(rows)
+    const status = await new Promise<Pointer>((resolve, reject) => {
+      this.runCall.async(...args, (error: Error | null, result: Pointer) => (error ? reject(error) : resolve(result)))
+    })
+    return this.taken(rows, tensors, status)
   }
 
   /** Runs in this thread. */
-  runSync({ x, rows }: Rows): Float32Array {
-    const input = this.made('tensor', this.info, x, x.byteLength, [rows, this.width], 2, FLOAT)
-    const outputs: Pointer[] = [0]
-    try {
-      return this.taken(this.runCall(this.session, 0, ['x'], [input], 1, ['y'], 1, outputs), outputs[0], rows)
-    } finally {
-      this.bind('releaseValue')(input)
-    }
+  runSync(rows: Rows): Float32Array {
+    const { tensors, args } = this.argumentsOf(rows)
+    return this.taken(rows, tensors, this.runCall(...args))
   }
 
   async release(): Promise<void> {
@@ -100,21 +92,46 @@ export class OffThreadSession {
     this.library.call('ReleaseCUDAProviderOptions', cudaOptions)
   }
 
-  /** A copy of an output, whose memory goes back. */
-  private taken(status: Pointer, output: Pointer, rows: number): Float32Array {
-    this.check(status)
+  private argumentsOf({ x, y, rows }: Rows) {
+    const input = this.tensor(x, rows)
+    const outputs: Pointer[] = [y === undefined ? 0 : this.tensor(y, rows)]
+    return { tensors: { input, outputs }, args: [this.session, 0, ['x'], [input], 1, ['y'], 1, outputs] }
+  }
+
+  private tensor(data: Float32Array, rows: number): Pointer {
+    return this.made('tensor', this.info, data, data.byteLength, [rows, this.width], 2, FLOAT)
+  }
+
+  /** The result; memory of ONNX Runtime is copied, and goes back. */
+  private taken(
+    { y, rows }: Rows,
+    { input, outputs }: { readonly input: Pointer; readonly outputs: readonly Pointer[] },
+    status: Pointer,
+  ): Float32Array {
+    this.bind('releaseValue')(input)
+    try {
+      this.check(status)
+      return y ?? this.copyOf(outputs[0], rows)
+    } finally {
+      if (outputs[0] !== 0) this.bind('releaseValue')(outputs[0])
+    }
+  }
+
+  private copyOf(output: Pointer, rows: number): Float32Array {
     const data = this.made('tensorData', output)
     const bytes = this.library.koffi.view(BigInt(data), rows * this.width * Float32Array.BYTES_PER_ELEMENT)
-    const copy = new Float32Array(bytes).slice()
-    this.bind('releaseValue')(output)
-    return copy
+    return new Float32Array(bytes).slice()
   }
 
   private bind(name: keyof typeof FUNCTIONS): Call {
+    const known = this.bound.get(name)
+    if (known !== undefined) return known
     const { koffi } = this.library
     const { table } = this.library as unknown as { readonly table: unknown }
     const [index, text] = FUNCTIONS[name]
-    return koffi.decode(koffi.decode(table, index * POINTER_BYTES, 'void *'), prototype(koffi, text)) as Call
+    const call = koffi.decode(koffi.decode(table, index * POINTER_BYTES, 'void *'), prototype(koffi, text)) as Call
+    this.bound.set(name, call)
+    return call
   }
 
   private made(name: keyof typeof FUNCTIONS, ...args: unknown[]): Pointer {

@@ -229,6 +229,23 @@ describe('a session of its own', () => {
     served.close()
   })
 
+  it('a session that was made already is refused, and goes on as before', async () => {
+    using general = device.createPool()
+    using pool = device.createPool()
+    const { served, create } = setUp(general)
+    const session = await create('model', pool)
+    await assert.rejects(
+      served.createSession('again', () => session),
+      { name: 'PoolError', message: "createSession: create of 'again' must make a session, not return an earlier one" },
+    )
+    assert.equal(session.runSync({ sizes: [1 * KiB] }).length, 1)
+    await session.run({ sizes: [1 * KiB] })
+    assert.deepEqual([pool.stats().liveBuffers, general.stats().allocations], [1, 0])
+    await session.release()
+    assert.equal(pool.stats().liveBuffers, 0)
+    served.close()
+  })
+
   it('results without run, and pools of another kind, are refused; the general allocator stays', async () => {
     using pool = device.createPool({ maxPoolBytes: 2 * MiB })
     const { library, served, create } = setUp(pool)

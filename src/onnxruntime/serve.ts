@@ -12,9 +12,9 @@ import { Pool } from '../core/pool/pool.js'
 import { type MemoryPlace, Registration } from './allocator.js'
 import { type AnyPool, type Blocks, DeviceBlocks, HostBlocks, ResultBlocks, type Scope } from './blocks.js'
 import { checkCuda, checkName, checkNotWithinCreate, checkReady, checkResults, checkServable } from './checks.js'
-import { GuardedSessions, isSession, type OnnxSession, within } from './guarded-session.js'
+import { GuardedSessions, type OnnxSession, within } from './guarded-session.js'
 import { OnnxRuntimeLibrary } from './library.js'
-import { OwnSession } from './own-session.js'
+import { checkNewSession, OwnSession } from './own-session.js'
 import { type Closing, holdMemory } from './serving-thread.js'
 import { warmUpOnce } from './warm-up.js'
 
@@ -249,8 +249,8 @@ export class ServedOnnxRuntime implements Disposable {
    * its `release`, and `sleep` and `close` of the pool, are refused with PoolError.
    *
    * Sessions are made one after another. Rejects like `as`. Rejects with PoolError for a service of way 'external', if
-   * `create` calls it, and if the program makes a session without this call meanwhile. Rejects with TypeError for a
-   * result without `run`.
+   * `create` calls it, if it returns a session of an earlier call, and if the program makes a session without this call
+   * meanwhile. Rejects with TypeError for a result without `run`.
    */
   async createSession<T extends OnnxSession>(
     name: string,
@@ -279,9 +279,7 @@ export class ServedOnnxRuntime implements Disposable {
     blocks.isMaking = true
     try {
       const session = await within(blocks, scope, create)
-      if (!isSession(session)) {
-        throw new WrongTypeError(`createSession: create must return a session, not ${describe(session)}; use as()`)
-      }
+      checkNewSession(scope.name, session)
       new OwnSession(blocks, pool, drop).takeOver(session)
       return session
     } catch (error) {

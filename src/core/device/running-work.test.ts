@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { after, describe, it } from 'node:test'
 import { MiB } from '../base/bytes.js'
-import { beginRunning, checkNotRunning, endRunning } from '../pool/sleep/running-work.js'
+import { checkNotRunning, RunningWork } from '../pool/sleep/running-work.js'
 import { fallback } from '../pool/wrappers/fallback.js'
 import { limited } from '../pool/wrappers/limited.js'
 import { openDevice } from './open.js'
@@ -35,13 +35,13 @@ describe('while a run uses a pool', () => {
   for (const [kind, create] of Object.entries(kinds)) {
     it(`${kind} is not closed before all runs have ended`, () => {
       const pool = create()
-      beginRunning(pool, RUN)
-      beginRunning(pool, RUN)
+      const works = [1, 2].map(() => new RunningWork(pool, RUN))
+      for (const work of works) work.isUnderWay = true
       assert.throws(() => pool.close(), inUse('close'))
-      endRunning(pool, RUN)
+      works[0].isUnderWay = false
       assert.throws(() => pool.close(), inUse('close'))
       assert.equal(pool.closed, false)
-      endRunning(pool, RUN)
+      works[1].forget()
       pool.close()
       assert.equal(pool.closed, true)
     })
@@ -50,13 +50,14 @@ describe('while a run uses a pool', () => {
   it('a pool does not sleep, and goes on; other pools do', async () => {
     using pool = device.createPool({ backing: 'virtual' })
     using other = device.createPool({ backing: 'virtual' })
-    beginRunning(limited(pool, 64 * MiB), RUN)
+    const work = new RunningWork(limited(pool, 64 * MiB), RUN)
+    work.isUnderWay = true
     await assert.rejects(pool.sleep(), inUse('sleep'))
     assert.equal(pool.asleep, false)
     pool.allocate(1 * MiB).free()
     await other.sleep()
     await other.wake()
-    endRunning(limited(pool, 64 * MiB), RUN)
+    work.isUnderWay = false
     await pool.sleep()
     await pool.wake()
   })
@@ -65,9 +66,10 @@ describe('while a run uses a pool', () => {
     using first = device.createPool()
     using second = device.createPool()
     const pool = fallback(first, second)
-    beginRunning(pool, RUN)
+    const work = new RunningWork(pool, RUN)
+    work.isUnderWay = true
     for (const source of [first, second]) assert.throws(() => checkNotRunning('close', source), inUse('close'))
-    endRunning(pool, RUN)
+    work.forget()
     for (const source of [first, second]) checkNotRunning('close', source)
   })
 })

@@ -61,7 +61,12 @@ export interface CaptureGroup {
   end(capture: Capture, hasGraph: boolean): void
 }
 
+/** captures that this thread has begun */
+let captures = 0
+
 export class Capture extends VectorClocks implements OpenCapture {
+  /** tells the captures of a thread apart */
+  readonly id = ++captures
   /** true once the streams run their work again */
   ended = false
   /** the memory that pools keep for the capture */

@@ -1,4 +1,5 @@
 import type { Context } from '../driver/context.js'
+import type { Capture } from '../order/capture.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
 import type { LabelStore } from './labels.js'
@@ -31,6 +32,8 @@ export interface BufferSource extends BufferOwner {
   readonly context: Context
   /** true if blocks can be used and freed on a stream that is being captured */
   readonly servesCaptures?: boolean
+  /** the number of the graph group whose memory a capture under way takes; 0 for memory of its own */
+  groupOf?(capture: Capture): number
   /** whether work of `context` can use the memory: its own device, and devices that were given access */
   reachableFrom(context: Context): boolean
   /** whether the driver moves the memory between host and devices, and takes advice about that */

@@ -186,8 +186,9 @@ export class TraceBuilder extends EventColumns {
       const number = blockAt(each.address)
       if (number === GONE) continue
       this.describeHeld(blocks, number, each)
-      // Its free may name another stream.
+      // Its free may name another stream, and no pool.
       blocks.stream[number] = streams.of(each.stream)
+      blocks.pool[number] = each.pool ?? blocks.pool[number]
     }
     this.followEvents(blocks, block, at, stream)
     for (const each of atEnd) {

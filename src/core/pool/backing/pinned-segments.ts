@@ -20,9 +20,9 @@ export const PAGE_BYTES = 64 * KiB // the largest page of the supported systems;
 export interface PinnedMemory {
   /** the NUMA node that the memory lies on; -1 for any */
   readonly numaNode: number
-  /**
-   * A view of the memory at an address that lies in a segment. Throws PoolError when the segment is no longer pinned.
-   */
+  /** The segment that an address lies in. Throws PoolError when it is no longer pinned. */
+  segmentAt(address: number): HostSegment
+  /** A view of the memory at an address. Throws like `segmentAt`. */
   bytesAt(address: number, byteLength: number): Uint8Array
   /** The device's address for a host address. */
   devicePtrAt(address: number): number
@@ -44,14 +44,14 @@ export interface PinnedOptions {
   readonly numaNode: number
 }
 
-/** A segment, as sent to another thread. */
-export interface SentSegment {
+/** A segment; can be sent to another thread. */
+export interface HostSegment {
+  /** as the driver knows it; that of the simulated driver is not the host's */
   readonly address: number
   readonly bytes: Uint8Array
 }
 
-interface Segment {
-  readonly memory: Uint8Array
+interface Segment extends HostSegment {
   /** null until first needed */
   devicePtr: number | null
 }
@@ -137,13 +137,13 @@ export class PinnedSegments implements SegmentSource, PinnedMemory {
     }
     registered.add(memory)
     const address = driver.hostAddress(memory)
-    this.segments.set(address, { memory, devicePtr: null })
+    this.segments.set(address, { address, bytes: memory, devicePtr: null })
     this.pinnedBytes += bytes
     return address
   }
 
   giveBack(address: number): void {
-    const { memory } = this.segments.get(address)!
+    const { bytes: memory } = this.segments.get(address)!
     const driver = this.context.activate()
     driver.cuMemHostUnregister(memory)
     driver.unplaceHost(new Uint8Array(memory.buffer)) // more than the segment if the limit left less
@@ -153,27 +153,27 @@ export class PinnedSegments implements SegmentSource, PinnedMemory {
   }
 
   bytesAt(address: number, byteLength: number): Uint8Array {
-    const [base, { memory }] = this.segmentAt(address)
-    return memory.subarray(address - base, address - base + byteLength)
+    const { address: base, bytes } = this.segmentAt(address)
+    return bytes.subarray(address - base, address - base + byteLength)
   }
 
   /** All segments, for threads that share the pool. */
-  all(): SentSegment[] {
-    return [...this.segments].map(([address, { memory }]) => ({ address, bytes: memory }))
+  all(): HostSegment[] {
+    return [...this.segments.values()].map(({ address, bytes }) => ({ address, bytes }))
   }
 
   devicePtrAt(address: number): number {
     if (!this.options.mapped) {
       throw new PoolError('devicePtr: the memory is not mapped; make the pool with createHostPool({ mapped: true })')
     }
-    const [base, segment] = this.segmentAt(address)
-    segment.devicePtr ??= this.context.activate().cuMemHostGetDevicePointer(segment.memory)
-    return segment.devicePtr + address - base
+    const segment = this.segmentAt(address)
+    segment.devicePtr ??= this.context.activate().cuMemHostGetDevicePointer(segment.bytes)
+    return segment.devicePtr + address - segment.address
   }
 
-  private segmentAt(address: number): [base: number, segment: Segment] {
-    for (const [base, segment] of this.segments) {
-      if (address >= base && address < base + segment.memory.byteLength) return [base, segment]
+  segmentAt(address: number): Segment {
+    for (const segment of this.segments.values()) {
+      if (address >= segment.address && address < segment.address + segment.bytes.byteLength) return segment
     }
     throw new PoolError('the memory is no longer pinned: its pool is closed', 'ERR_POOL_CLOSED')
   }

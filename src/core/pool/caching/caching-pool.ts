@@ -336,6 +336,11 @@ export class CachingPool extends ReservingPool implements BlockOwner {
     return new GraphGroup(this, captures, bytes => this.outOfMemory(bytes))
   }
 
+  /** @internal */
+  groupOf(capture: Capture): number {
+    return this.central.arenas.groups.of(capture)?.[0].number ?? 0
+  }
+
   /**
    * Announces that another library is about to capture `stream`, which must be open. From now on the device's caching
    * pools give the stream memory that stays at its place; this pool the memory of `group`, if there is one. Throws

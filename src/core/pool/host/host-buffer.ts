@@ -66,6 +66,14 @@ export class HostBuffer implements Disposable {
   }
 
   /**
+   * The address that the pool knows the memory by. Throws PoolError after the free.
+   * @internal
+   */
+  get address(): number {
+    return this.block.addressFor('address')
+  }
+
+  /**
    * The address that kernels use; announce the kernel's stream with `recordUse`. Throws PoolError unless the pool was
    * made with `mapped: true`.
    */

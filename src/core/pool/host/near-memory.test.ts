@@ -274,15 +274,9 @@ describe('growth of a shared host pool that the program awaits', () => {
 })
 
 describe('what ends while memory is filled', () => {
-  const steps = [
-    ['reserveSoon', (pool: ReturnType<typeof setUp>['pool'], _signal?: AbortSignal) => pool.reserveSoon(4 * MiB)],
-    [
-      'allocateSoon',
-      (pool: ReturnType<typeof setUp>['pool'], signal?: AbortSignal) => pool.allocateSoon(4 * MiB, { signal }),
-    ],
-  ] as const
+  for (const name of ['reserveSoon', 'allocateSoon'] as const) {
+    const step = (pool: ReturnType<typeof setUp>['pool'], signal?: AbortSignal) => pool[name](4 * MiB, { signal })
 
-  for (const [name, step] of steps) {
     it(`${name}: the pool`, async () => {
       const { driver, pool, pinned, filled } = setUp()
       const soon = step(pool)
@@ -300,18 +294,24 @@ describe('what ends while memory is filled', () => {
       await assert.rejects(soon, { code: 'ERR_POOL_CLOSED' })
       assert.deepEqual([pinned.size, filled.map(host => driver.hostNodeOf(host))], [0, [-1]])
     })
-  }
 
-  it('allocateSoon: the patience of the program', async () => {
-    const { driver, pool, pinned, filled } = setUp()
-    const controller = new AbortController()
-    const soon = steps[1][1](pool, controller.signal)
-    controller.abort(new Error('enough'))
-    await assert.rejects(soon, { message: 'enough' })
-    assert.deepEqual([pinned.size, filled.map(host => driver.hostNodeOf(host))], [0, [-1]])
-    assert.equal(pool.stats().liveBuffers, 0)
-    pool.close()
-  })
+    it(`${name}: the patience of the program`, async () => {
+      const { driver, pool, pinned, filled } = setUp()
+      const controller = new AbortController()
+      const soon = step(pool, controller.signal)
+      controller.abort(new Error('enough'))
+      await assert.rejects(soon, { message: 'enough' })
+      assert.deepEqual([pinned.size, filled.map(host => driver.hostNodeOf(host))], [0, [-1]])
+      assert.equal(pool.stats().liveBuffers, 0)
+      await assert.rejects(step(pool, controller.signal), { message: 'enough' })
+      assert.equal(filled.length, 1, 'an aborted call prepares no memory')
+      await assert.rejects(step(pool, 1 as never), {
+        name: 'TypeError',
+        message: new RegExp(`^${name}: signal must be`),
+      })
+      pool.close()
+    })
+  }
 
   it('every driver call refused in turn loses nothing', async () => {
     const run = async ({ pool }: ReturnType<typeof setUp>) => {

@@ -4,11 +4,11 @@
 import { randomUUID } from 'node:crypto'
 import { PoolError } from '../../base/errors.js'
 import { openChannel, takeSent } from '../../threads/broadcast-channel.js'
-import type { PinnedMemory, SentSegment } from '../backing/pinned-segments.js'
+import type { HostSegment, PinnedMemory } from '../backing/pinned-segments.js'
 
 export class PinnedMemoryClient implements PinnedMemory {
   /** A segment in this list is not freed by the garbage collector, so its address cannot become another segment's. */
-  private segments: readonly SentSegment[] = []
+  private segments: readonly HostSegment[] = []
   /** the device address of a segment, by its host address */
   private readonly devicePtrs = new Map<number, number>()
 
@@ -48,7 +48,7 @@ export class PinnedMemoryClient implements PinnedMemory {
     this.devicePtrs.clear()
   }
 
-  private segmentAt(address: number): SentSegment {
+  segmentAt(address: number): HostSegment {
     const known = this.find(address)
     if (known !== undefined) return known
     const channel = `cuda-mempool ${randomUUID()}`
@@ -65,7 +65,7 @@ export class PinnedMemoryClient implements PinnedMemory {
     return sent
   }
 
-  private find(address: number): SentSegment | undefined {
+  private find(address: number): HostSegment | undefined {
     return this.segments.find(({ address: base, bytes }) => address >= base && address < base + bytes.byteLength)
   }
 }

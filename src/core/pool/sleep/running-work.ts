@@ -3,30 +3,37 @@
 
 import { PoolError } from '../../base/errors.js'
 
-/** What runs, by pool. */
-const running = new WeakMap<object, string[]>()
+/** The works of each pool, whether they run or not. */
+const worksOf = new WeakMap<object, Set<RunningWork>>()
 
-/** Notes that work uses memory of the pool, until `endRunning`. Errors name it as `work`, such as `a run of 'bert'`. */
-export function beginRunning(pool: object, work: string): void {
-  for (const source of sourcesOf(pool)) {
-    const works = running.get(source)
-    if (works === undefined) running.set(source, [work])
-    else works.push(work)
+/** Work that uses memory of a pool while it runs. It is kept, so that each begin and end is one store. */
+export class RunningWork {
+  isUnderWay = false
+
+  /** Errors name it as `what`, such as `a run of 'bert'`. */
+  constructor(
+    private readonly pool: object,
+    readonly what: string,
+  ) {
+    for (const source of sourcesOf(pool)) {
+      const works = worksOf.get(source)
+      if (works === undefined) worksOf.set(source, new Set([this]))
+      else works.add(this)
+    }
   }
-}
 
-export function endRunning(pool: object, work: string): void {
-  for (const source of sourcesOf(pool)) {
-    const works = running.get(source)!
-    works.splice(works.lastIndexOf(work), 1)
+  /** It runs no more. */
+  forget(): void {
+    for (const source of sourcesOf(this.pool)) worksOf.get(source)!.delete(this)
   }
 }
 
 /** Throws PoolError in the name of `call` while such work uses memory of the pool. */
 export function checkNotRunning(call: 'sleep' | 'close', pool: object): void {
-  const work = running.get(pool)?.at(-1)
-  if (work === undefined) return
-  throw new PoolError(`${call}: ${work} uses memory of the pool; await it first`, 'ERR_POOL_IN_USE')
+  for (const { isUnderWay, what } of worksOf.get(pool) ?? []) {
+    if (!isUnderWay) continue
+    throw new PoolError(`${call}: ${what} uses memory of the pool; await it first`, 'ERR_POOL_IN_USE')
+  }
 }
 
 /** The pools behind a wrapper; any other pool is its own. */

@@ -4,8 +4,11 @@ import { StackTable } from '../stack-table.js'
 
 const FIRST_CAPACITY = 1024
 
+/** The name of the pool that is not private. */
+export const DEFAULT_POOL = '0,0'
+
 /** Texts and their numbers, in the order of their first use; number 0 is the usual text. */
-class NameTable {
+export class NameTable {
   readonly names: string[]
   private readonly numbers: Map<string, number>
   private last: string
@@ -56,7 +59,7 @@ export class EventColumns {
   constructor(
     readonly stacks: StackTable = new StackTable(),
     /** private pools as `a,b`; number 0 is the default pool */
-    readonly pools: NameTable = new NameTable('0,0'),
+    readonly pools: NameTable = new NameTable(DEFAULT_POOL),
     readonly metadata: NameTable = new NameTable(''),
     readonly tags: NameTable = new NameTable(''),
     readonly categories: NameTable = new NameTable(''),

@@ -18,7 +18,7 @@ interface Live {
   readonly stream: number
 }
 
-/** The same random allocations, frees and failures into several builders, each with a stack and sometimes a tag. */
+/** The same random allocations, frees and failures into several builders: with stacks, some tags and some pools. */
 class Events {
   private readonly live: Live[] = []
   private readonly random: Random
@@ -52,11 +52,13 @@ class Events {
     live.push(block)
     const line = 1 + random.below(5)
     const tag = random.below(2) === 0 ? '' : `request ${random.below(1000)}`
+    const group = random.below(4)
     for (const builder of this.builders) {
       const stack = builder.stacks.number([builder.stacks.entry('server.js', line, 'handle')])
       const event = builder.add(Action.alloc, block.address, block.bytes, block.stream, this.timeUs, stack)
       if (random.below(2) === 0) builder.noteGranted(event, 4096)
       builder.noteTag(event, tag)
+      if (group > 0) builder.notePool(event, builder.pools.number(`0,${group}`))
     }
   }
 
@@ -81,6 +83,7 @@ function endOf(trace: Trace, count: number): object {
     bytes: blocks.bytes[block],
     stream: trace.streams[blocks.stream[block]],
     tag: trace.tags[blocks.tag[block]],
+    pool: trace.pools[blocks.pool[block]],
     line: framesOfBlock(trace, block),
     since: Math.max(BEFORE, blocks.allocatedAt[block] - from),
     until: blocks.freeCompletedAt[block] === NEVER ? NEVER : blocks.freeCompletedAt[block] - from,

@@ -1,6 +1,7 @@
 // The last events of a recording that does not end, in memory of a fixed size: a new event takes the place of the
 // oldest one. The blocks that were live before the oldest event are kept beside them, so that the trace is whole.
 
+import { DEFAULT_POOL, NameTable } from '../columns/event-columns.js'
 import { StackTable } from '../stack-table.js'
 import { Action, type Trace } from '../trace.js'
 import { type FinalBlock, TraceBuilder, type TraceOrigin } from '../trace-builder.js'
@@ -8,6 +9,7 @@ import { type FinalBlock, TraceBuilder, type TraceOrigin } from '../trace-builde
 /** Has the methods of TraceBuilder that a recorder calls. */
 export class EventRing {
   readonly stacks = new StackTable()
+  readonly pools = new NameTable(DEFAULT_POOL)
   /** how many events were added, also those that are gone */
   events = 0
   private readonly action: Uint8Array
@@ -16,6 +18,8 @@ export class EventRing {
   private readonly stream: Float64Array
   private readonly timeUs: Float64Array
   private readonly stack: Int32Array
+  /** numbers of `pools`; few recordings have private pools */
+  private pool: Uint32Array | null = null
   /** NaN if unknown */
   private readonly granted: Float64Array
   /** texts and no numbers, since a server may have a tag for each request */
@@ -46,6 +50,7 @@ export class EventRing {
     this.stack[at] = stack
     this.granted[at] = Number.NaN
     this.tags[at] = ''
+    if (this.pool !== null) this.pool[at] = 0
     return this.events++
   }
 
@@ -55,13 +60,19 @@ export class EventRing {
   }
 
   /** As of TraceBuilder, for the event added last. */
+  notePool(event: number, pool: number): void {
+    this.pool ??= new Uint32Array(this.size)
+    this.pool[event % this.size] = pool
+  }
+
+  /** As of TraceBuilder, for the event added last. */
   noteTag(event: number, tag: string): void {
     this.tags[event % this.size] = tag
   }
 
   /** The trace of the events that are left. Those that are gone count as dropped. */
   build(origin: TraceOrigin): Trace {
-    const builder = new TraceBuilder(this.stacks)
+    const builder = new TraceBuilder(this.stacks, this.pools)
     const dropped = Math.max(0, this.events - this.size)
     for (let event = dropped; event < this.events; event++) {
       const at = event % this.size
@@ -69,6 +80,7 @@ export class EventRing {
       const added = builder.add(this.action[at], address, bytes, stream, this.timeUs[at], this.stack[at])
       if (!Number.isNaN(this.granted[at])) builder.noteGranted(added, this.granted[at])
       builder.noteTag(added, this.tags[at])
+      builder.notePool(added, this.poolAt(at))
     }
     return builder.build({ ...origin, dropped, before: [...this.before.values()] })
   }
@@ -79,6 +91,11 @@ export class EventRing {
     if (this.action[at] === Action.freeCompleted) this.before.delete(address)
     if (this.action[at] !== Action.alloc) return
     const [bytes, stream, stack, grantedBytes] = [this.bytes[at], this.stream[at], this.stack[at], this.granted[at]]
-    this.before.set(address, { address, bytes, grantedBytes, stream, stack, tag: this.tags[at], pending: false })
+    const [tag, pool] = [this.tags[at], this.poolAt(at)]
+    this.before.set(address, { address, bytes, grantedBytes, stream, stack, tag, pool, pending: false })
+  }
+
+  private poolAt(at: number): number {
+    return this.pool === null ? 0 : this.pool[at]
   }
 }

@@ -1,4 +1,5 @@
 import { UNIT_BYTES } from '../../../core/heap/size-classes.js'
+import type { Capture } from '../../../core/order/capture.js'
 import type { Stream } from '../../../core/order/stream.js'
 import type { Allocation } from '../../../core/pool/allocation.js'
 import type { DeviceBuffer } from '../../../core/pool/buffer.js'
@@ -65,6 +66,7 @@ export class RecordingEvents {
     const event = this.builder.add(Action.alloc, ptr, bytes, stream, unixMicroseconds(), stack)
     if (allocation instanceof Block) this.builder.noteGranted(event, allocation.units * UNIT_BYTES)
     if (this.tagging !== null) this.builder.noteTag(event, this.tagging.currentTag ?? '')
+    if (buffer.stream.capture !== null) this.noteCapture(event, allocation, buffer.stream.capture)
     this.added()
   }
 
@@ -122,6 +124,12 @@ export class RecordingEvents {
     if (drops === this.drops) return
     this.drops = drops
     for (const [ptr, block] of this.live) if (block.isDropped()) this.end(ptr)
+  }
+
+  /** Captured memory is a private pool, named as PyTorch names those of graphs: by the group, or else the capture. */
+  private noteCapture(event: number, { pool }: Allocation, capture: Capture): void {
+    const group = pool.groupOf?.(capture) ?? 0
+    this.builder.notePool(event, this.builder.pools.number(group > 0 ? `0,${group}` : `${capture.id},0`))
   }
 
   private countDrops(): number {

@@ -8,6 +8,8 @@ import type { DeviceBuffer } from '../../../core/pool/buffer.js'
 import { TestDevice } from '../../../core/pool/pool.fixture.js'
 import type { Pool } from '../../../core/pool/pool.js'
 import { tagged } from '../../../core/pool/wrappers/tagged.js'
+import { readRecording } from '../formats/read-recording.js'
+import { pickleSnapshot } from '../pytorch/pytorch-snapshot-writer.js'
 import { Action, framesOf, NEVER, type Trace } from '../trace.js'
 
 /** Each event with its action and its bytes. */
@@ -80,6 +82,29 @@ export function recordingSuite(name: string, record: (upstream: Pool, stacks?: b
       const tagOf = [...blocks.tag].map(tag => names[tag])
       assert.deepEqual(tagOf, ['', 'weights'])
       assert.deepEqual([dropped, complete], [0, true])
+    })
+
+    it('names the memory of captures as PyTorch does, also in a file: by the group, or the capture', () => {
+      const upstream = device.createPool()
+      const stream = device.createStream()
+      const { pool, end } = record(upstream)
+      const groups = [upstream.createGraphGroup(), upstream.createGraphGroup()]
+      const work = () => pool.allocate(1000, stream).free()
+      const graphs = [...groups, groups[0]].map(group => group.capture(stream, work))
+      for (let own = 0; own < 2; own++) {
+        stream.beginCapture()
+        work()
+        graphs.push(stream.endCapture())
+      }
+      work()
+      for (const graph of graphs) graph.close()
+      const { blocks, pools, events } = readRecording(pickleSnapshot(end()))
+      const [first, second] = groups.map(({ number }) => `0,${number}`)
+      const names = [...blocks.pool].map(number => pools[number])
+      assert.deepEqual([names.slice(0, 3), names.at(-1)], [[first, second, first], '0,0'])
+      const [one, other] = names.slice(3).map(name => /^([1-9]\d*),0$/.exec(name)?.[1])
+      assert.equal(Number(other), Number(one) + 1)
+      assert.equal(events, 3 * names.length)
     })
 
     it('has a free that ends in the error of an observer', () => {

@@ -87,6 +87,11 @@ export class GraphGroup implements BufferOwner, Disposable {
     private readonly noRoom: (bytes: number) => OutOfMemoryError,
   ) {}
 
+  /** Tells the groups of a pool apart, from 1 on: recordings name the group's memory so. */
+  get number(): number {
+    return this.captures.number
+  }
+
   /** True after `close`. */
   get closed(): boolean {
     const { closed, lost } = this.captures.store
@@ -206,7 +211,7 @@ export class GraphGroup implements BufferOwner, Disposable {
 
   /** The plain values that JSON.stringify writes. */
   toJSON(): object {
-    return { device: this.pool.context.ordinal, closed: this.closed, ...this.stats() }
+    return { number: this.number, device: this.pool.context.ordinal, closed: this.closed, ...this.stats() }
   }
 
   /** @internal */

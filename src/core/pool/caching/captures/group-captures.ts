@@ -50,7 +50,12 @@ export interface GroupStore {
   figures(): GroupFigures
 }
 
+/** groups that this thread has made in pools of its own */
+let groups = 0
+
 export class GroupCaptures implements CaptureGroup {
+  /** tells the groups of a thread apart, or those of a pool that threads share */
+  readonly number: number
   /** the capture that is under way */
   capture: Capture | null = null
   /** what the next block of the capture is for */
@@ -63,7 +68,9 @@ export class GroupCaptures implements CaptureGroup {
     private readonly hold: (capture: Capture) => void,
     /** of a group that other threads can attach */
     readonly shared: SharedGraphGroup | null = null,
-  ) {}
+  ) {
+    this.number = shared?.group ?? ++groups
+  }
 
   get order(): GroupOrder {
     return this.store.order

@@ -5,6 +5,7 @@ import { describe } from '../../../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../../../base/errors.js'
 import type { Context } from '../../../driver/context.js'
 import { UNIT_BYTES } from '../../../heap/size-classes.js'
+import type { Capture } from '../../../order/capture.js'
 import type { Clocks } from '../../../order/clocks.js'
 import type { Stream } from '../../../order/stream.js'
 import { DeviceBuffer } from '../../buffer.js'
@@ -92,6 +93,12 @@ export class SharedGroups implements GroupPool {
         'pool.createGraphGroup(), or use a pool of this thread',
       'ERR_STREAM_CAPTURED',
     )
+  }
+
+  /** The number of the group of a capture of this thread; 0 for none. */
+  groupOf(capture: Capture): number {
+    for (const [number, { captures }] of this.known) if (captures.capture === capture) return number
+    return 0
   }
 
   /** The live buffer of this thread at an address; null for none. */
