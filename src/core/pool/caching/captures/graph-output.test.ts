@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../../base/bytes.js'
 import { CudaError } from '../../../base/errors.js'
-import { capture } from './graph-capture.fixture.js'
+import { capture, signal } from './graph-capture.fixture.js'
 import { checkPool, endsOf, KINDS, setUpGroup, writer } from './graph-group.fixture.js'
 import type { GraphOutput } from './graph-output.js'
 
@@ -187,6 +187,32 @@ for (const backing of KINDS) {
     })
 
     if (backing === 'shared') return // buffers of a group that threads share are used in their capture alone
+
+    it('a use of an own output follows the launches of its graph, and those of others if one uses it', () => {
+      for (const whenUnordered of ['wait', 'refuse'] as const) {
+        const { device, pool, group, a, b, c } = setUpGroup({ backing }, { whenUnordered })
+        const [own, other] = [writer({ pool, group }, a, 1, 1 * MiB, 'own'), writer({ pool, group }, c, 2)]
+        const copy = pool.allocate(1 * MiB, b)
+        own.launch()
+        for (const stream of [b, c]) signal(a, stream)
+        const release = device.hold(c)
+        other.launch()
+        copy.copyFrom(own.result)
+        assert.deepEqual([b.query(), group.stats().waits], [true, 0])
+        const reader = group.capture(c, () => own.result.recordUse(c))
+        signal(b, c)
+        reader.launch()
+        const { waits } = group.stats()
+        if (whenUnordered === 'refuse') {
+          assert.throws(() => copy.copyFrom(own.result), /a use of an output .* may run beside graph 3 on/)
+        } else {
+          copy.copyFrom(own.result)
+          assert.deepEqual([b.query(), group.stats().waits], [false, waits + 1])
+        }
+        release()
+        assert.deepEqual(endsOf(copy), [1, 1])
+      }
+    })
 
     it('is refused in other captures if it is shared, and else is held for their graphs', () => {
       const { device, pool, group, a, b } = setUpGroup({ backing })
