@@ -1,8 +1,8 @@
 // ONNX Runtime off the thread: its own arena beside a pool, by sessions that `createSession` makes. Two ways: `run`
 // leaves the thread, so that requests for memory cross to this thread and back; or sessions of onnxruntime-node live in
 // a worker, where `run` stays, so that none does. The three sessions of a model, two with an arena, take turns on the
-// same inputs in random order: the second arena shows what chance does. A model has three nodes, or is a stack of
-// layers whose run takes some time. It needs onnxruntime-node, with the CUDA provider unless --cpu is given;
+// same inputs, and a random one begins: the second arena shows what chance does. A model has three nodes, or is a stack
+// of layers whose run takes some time. It needs onnxruntime-node, with the CUDA provider unless --cpu is given;
 // CUDA_MEMPOOL_ONNXRUNTIME names it.
 // Run: node dist/bench/onnxruntime-threads.js [--runs N] [--rows N] [--ms LIST] [--given] [--results]
 //   [--cpu] [--smoke] [--save DIR]
@@ -137,7 +137,7 @@ async function measureModel(
   for (const way of WAYS) made.set(way, await sessions.make(model, way))
   const random = new Random(SEED)
   const all: Record<Way, number[]> = { arena: [], again: [], pool: [] }
-  // A turn of each way takes as long for all models, as far as there are turns.
+  // Slower models run less often, so that none takes much longer than the others.
   const turns = Math.max(3, Math.round(options.runs / RUNS_OF_TURN / Math.max(1, ms * 4)))
   let before = served.stats().allocations
   for (let run = -WARM_UPS; run < turns * RUNS_OF_TURN; run++) {

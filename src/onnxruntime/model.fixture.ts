@@ -55,9 +55,9 @@ export function stackedModel(width: number, layers: number): Uint8Array {
   const identity = Float32Array.from({ length: width * width }, (_, i) => (i % (width + 1) === 0 ? 1 : 0))
   const zeros = new Uint8Array(width * Float32Array.BYTES_PER_ELEMENT)
   const nodes = Array.from({ length: layers }, (_, layer) => [
-    ...[node('MatMul', [layer === 0 ? 'x' : `y${layer - 1}`, 'w'], `a${layer}`)],
-    ...[node('Add', [`a${layer}`, 'b'], `b${layer}`)],
-    ...[node('Relu', [`b${layer}`], layer === layers - 1 ? 'y' : `y${layer}`)],
+    node('MatMul', [layer === 0 ? 'x' : `y${layer - 1}`, 'w'], `a${layer}`),
+    node('Add', [`a${layer}`, 'b'], `b${layer}`),
+    node('Relu', [`b${layer}`], layer === layers - 1 ? 'y' : `y${layer}`),
   ])
   return model(width, nodes.flat(), [
     [

@@ -336,7 +336,10 @@ export class CachingPool extends ReservingPool implements BlockOwner {
     return new GraphGroup(this, captures, bytes => this.outOfMemory(bytes))
   }
 
-  /** @internal */
+  /**
+   * As of `BufferSource`.
+   * @internal
+   */
   groupOf(capture: Capture): number {
     return this.central.arenas.groups.of(capture)?.[0].number ?? 0
   }

@@ -22,7 +22,7 @@ export class RunningWork {
     }
   }
 
-  /** It runs no more. */
+  /** It will not run any more. */
   forget(): void {
     for (const source of sourcesOf(this.pool)) worksOf.get(source)!.delete(this)
   }
