@@ -7,6 +7,7 @@ import type { Device } from '../src/core/device/device.js'
 import type { SharedDevice } from '../src/core/device/shared-pools.js'
 import type { SharedEvent } from '../src/core/order/event.js'
 import type { SharedStream } from '../src/core/order/stream.js'
+import { launcher, type SharedLaunches } from './graph-group-threads.fixture.js'
 
 export const tasks = {
   /** Ticks the clock of a slot `times` times. */
@@ -41,6 +42,13 @@ export const tasks = {
     device.adoptEvent(event).delay(own)
     device.clocks.order(own.slot, stream.slot, device.clocks.marked[stream.slot] + 1, false)
     return { waiting: own.share(), isSame: device.adoptStream(shared) === stream }
+  },
+
+  /** Launches a graph of a group again and again. Returns the order of the group as this thread sees it at the end. */
+  launch(device: Device, shared: SharedLaunches, value: number, times: number): { launches: number; waits: number } {
+    const { order, launch } = launcher(device, shared, value)
+    for (let time = 0; time < times; time++) launch(time)
+    return { launches: order.launches, waits: order.waits }
   },
 
   close(device: Device): void {
