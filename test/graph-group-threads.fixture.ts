@@ -11,7 +11,7 @@ export const BYTES = 4096
 /** places for results of one graph */
 export const PLACES = 64
 
-/** What the threads share. */
+/** The group in all threads. */
 export interface SharedLaunches {
   readonly state: Float64Array
   readonly lockWords: Int32Array

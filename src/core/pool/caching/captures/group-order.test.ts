@@ -198,6 +198,19 @@ describe('a thread that ends in a launch', () => {
     }
   })
 
+  it('has launched, as far as a use of an output knows, when its call was cut short', () => {
+    for (const way of ['of its graph', 'of any graph'] as const) {
+      const { device, here } = sharedGroup()
+      const [memory, user] = [here.newGraph()['memory'], Stream.create(here.clocks)]
+      memory.enter('launch', here.stream)
+      const release = device.hold(here.stream)
+      here.order.noteUse('launch', user, { ...OUTPUT, onlyGraph: way === 'of its graph' ? memory : null })
+      assert.equal(user.query(), false)
+      release()
+      assert.equal(user.query(), true)
+    }
+  })
+
   for (const pending of ['the launch before', 'a use', 'its own launch'] as const) {
     it(`leaves a list that covers ${pending}, whichever its last store was`, () => {
       let isOver = false

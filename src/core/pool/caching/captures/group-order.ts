@@ -5,13 +5,13 @@
 // From then on the next mark of its stream covers all of them, so the launch alone takes their place in the list, also
 // if the driver then refuses it. The list must not change before all waits were made: a refused wait would be lost.
 //
-// The list is one array of numbers, which may lie in memory that threads share: then each thread has such an object, and
-// a lock is held from the look at the list until the launch is submitted and noted. Otherwise two threads would wait for
-// the same launch, and run beside each other. A thread may die, or be cut short, between any two stores, so the list is
-// right after each: a launch that is under way covers all work of its stream until it has its stamp.
+// The list is one array of numbers, which may lie in memory that threads share. Then each thread has such an object.
+// A lock is held from the look at the list until the launch is submitted and noted. Without it two threads would wait
+// for the same launch, and run beside each other. A thread may die or be cut short between any two stores, so the list
+// is right after each: a launch that is under way covers all work of its stream until it has its stamp.
 //
-// The lock is not held until work that uses an output is submitted. So a thread uses a 'shared' output only while no
-// other thread launches; otherwise its contents are those of another graph, or the use is refused.
+// The lock is left before work that uses an output is submitted. So a thread uses a 'shared' output only while no other
+// thread launches. Otherwise the use is refused, or finds contents of another graph.
 
 import { PoolError } from '../../../base/errors.js'
 import { isDriverError } from '../../../base/thrown.js'
@@ -137,7 +137,7 @@ export class GroupOrder implements LaunchRule {
       state[At.launchStamp] = stamp
       state[At.latest] = graph
       if (graph !== 0) state[At.launches]++
-      if (state[At.isSpread] === 1) this.mark(slot)
+      if (graph !== 0 && state[At.isSpread] === 1) this.mark(slot)
       return stamp
     } finally {
       this.release()
@@ -219,7 +219,7 @@ export class GroupOrder implements LaunchRule {
 
   /** Whether the host sees all uses complete, asking the driver. */
   isComplete(): boolean {
-    return this.uses().filter(use => !isDone(use)).length === 0
+    return this.uses().every(isDone)
   }
 
   /** Waits until all uses so far are complete. */
@@ -288,9 +288,9 @@ export class GroupOrder implements LaunchRule {
   private followLaunch(call: string, stream: User, graph: GraphMemory | null): void {
     const { clocks, slot } = stream
     this.settleLaunch()
+    if (graph !== null && graph.launchStamp === UNTIL_NEXT) graph.launchStamp = this.clocks.covering(graph.launchSlot)
     const earlier = graph === null ? this.state[At.launchSlot] : graph.launchSlot
-    const noted = graph === null ? this.state[At.launchStamp] : graph.launchStamp
-    const stamp = noted === UNTIL_NEXT ? this.clocks.covering(earlier) : noted
+    const stamp = graph === null ? this.state[At.launchStamp] : graph.launchStamp
     if (this.clocks.completed[earlier] >= stamp) return
     const isOwn = clocks === this.clocks
     if (isOwn && (earlier === slot || clocks.known[slot * MOST_STREAMS + earlier] >= stamp)) return
