@@ -8,6 +8,7 @@ import { CU_STREAM_PER_THREAD } from '../../../driver/constants.js'
 import { Capture } from '../../../order/capture.js'
 import { borrow, signal, TestOrder } from '../../../order/order.fixture.js'
 import { Stream } from '../../../order/stream.js'
+import { finish } from '../central/parts.js'
 import { before, sharedGroup } from './group-order.fixture.js'
 
 const unordered = { code: 'ERR_STREAM_ORDER', message: /^launch: graph \d+ of the group on .* may run beside/ }
@@ -104,7 +105,7 @@ describe('the order of launches in several threads', () => {
       other.launch()
       assert.equal(there.stream.query(), false, way)
       release()
-      there.order.finish()
+      finish(there.order.finish())
       assert.equal(here.order.isComplete(), true)
     }
   })

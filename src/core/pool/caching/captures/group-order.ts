@@ -305,30 +305,17 @@ export class GroupOrder implements LaunchRule {
     if (state[At.launchStamp] === UNTIL_NEXT) state[At.launchStamp] = this.clocks.covering(state[At.launchSlot])
   }
 
-  /** The stamp of the use on a stream, which comes after its launch; 0 for none. */
-  private useOn(slot: number): number {
-    for (let index = 0; index < this.state[At.count]; index++) {
-      if (this.slotAt(index) === slot) return this.stampAt(index)
-    }
-    return 0
-  }
-
-  /** Makes the stream of a launch wait for all that used the memory before. */
+  /**
+   * Makes the stream of a launch wait for all that used the memory before. The launch comes last: a wait for a use on
+   * its stream covers it.
+   */
   private orderAll(call: string, graph: number, stream: OrderedStream): void {
     const { state } = this
     this.settleLaunch()
-    const launchSlot = state[At.launchSlot]
-    this.order(
-      call,
-      graph,
-      stream,
-      launchSlot,
-      Math.max(state[At.launchStamp], this.useOn(launchSlot)),
-      state[At.latest],
-    )
     for (let index = 0; index < state[At.count]; index++) {
-      if (this.slotAt(index) !== launchSlot) this.order(call, graph, stream, this.slotAt(index), this.stampAt(index), 0)
+      this.order(call, graph, stream, this.slotAt(index), this.stampAt(index), 0)
     }
+    this.order(call, graph, stream, state[At.launchSlot], state[At.launchStamp], state[At.latest])
     if (this.peers !== null) this.orderPeers(call, graph, stream)
   }
 
