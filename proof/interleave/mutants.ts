@@ -669,8 +669,8 @@ export const MUTANTS: readonly Mutant[] = [
   ...inFile(SERVER, COMES, [
     [
       'a number is given away before the answer to leave is there',
-      '    this.bury(thread)\n    return sum',
-      '    this.bury(thread)\n    this.state.registry.forget(thread)\n    return sum',
+      'this.groups.giveBack(thread, false)\n    return sum',
+      'this.groups.giveBack(thread, false)\n    this.state.registry.forget(thread)\n    return sum',
     ],
   ]),
   ...inFile(SERVER, NAMES, [
