@@ -44,11 +44,10 @@ export const tasks = {
     return { waiting: own.share(), isSame: device.adoptStream(shared) === stream }
   },
 
-  /** Launches a graph of a group again and again. Returns the order of the group as this thread sees it at the end. */
-  launch(device: Device, shared: SharedLaunches, value: number, times: number): { launches: number; waits: number } {
-    const { order, launch } = launcher(device, shared, value)
-    for (let time = 0; time < times; time++) launch(time)
-    return { launches: order.launches, waits: order.waits }
+  /** Launches a graph of a group for ever. */
+  launchForEver(device: Device, shared: SharedLaunches, value: number): void {
+    const { launch } = launcher(device, shared, value)
+    for (let time = 0; ; time++) launch(time)
   },
 
   close(device: Device): void {

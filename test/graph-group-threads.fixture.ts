@@ -9,7 +9,7 @@ import { RobustLock } from '../src/core/threads/robust-lock.js'
 
 export const BYTES = 4096
 /** places for results of one graph */
-export const PLACES = 64
+export const PLACES = 16
 
 /** The group in all threads. */
 export interface SharedLaunches {
