@@ -6,6 +6,7 @@ import { MiB } from '../../../base/bytes.js'
 import { PoolError } from '../../../base/errors.js'
 import { Stream } from '../../../order/stream.js'
 import type { DeviceBuffer } from '../../buffer.js'
+import { signal } from '../../caching/captures/graph-capture.fixture.js'
 import { endsOf } from '../../caching/captures/graph-group.fixture.js'
 import { GroupThreads } from './group-threads.fixture.js'
 
@@ -97,6 +98,32 @@ describe('a graph group that threads share', () => {
     release()
     assert.equal(other.stream.query(), true)
     maker.pool.check()
+  })
+
+  it('uses memory again in a capture along captured edges alone', () => {
+    const { maker } = new GroupThreads()
+    const { group, pool, stream: a } = maker
+    const b = maker.createStream()
+    const graph = group.capture(a, () => {
+      signal(a, b)
+      const first = pool.allocate(2 * MiB, a)
+      const { ptr } = first
+      first.free()
+      const beside = pool.allocate(2 * MiB, b)
+      assert.notEqual(beside.ptr, ptr)
+      signal(a, b)
+      const after = pool.allocate(2 * MiB, b)
+      assert.equal(after.ptr, ptr)
+      const used = pool.allocate(2 * MiB, b)
+      const { ptr: spent } = used
+      used.recordUse(a)
+      used.free()
+      assert.notEqual(pool.allocate(2 * MiB, b).ptr, spent, 'another stream uses it')
+      for (const buffer of [beside, after]) buffer.free()
+      signal(b, a)
+    })
+    graph.close()
+    pool.check()
   })
 
   it('is closed for all threads, once no thread has open graphs', () => {
@@ -303,6 +330,23 @@ describe('a thread that dies beside a graph group', () => {
     assert.equal(maker.group.stats().pinnedBytes, 0)
     assert.equal(maker.pool.threads().length, 2)
     maker.pool.check()
+  })
+
+  it('after it: the next launch waits for all work that was submitted before its buffers were reclaimed', () => {
+    const threads = new GroupThreads()
+    const { device, maker } = threads
+    const other = threads.join()
+    other.group.capture(other.stream, () => other.pool.allocate(1 * MiB, other.stream))
+    const user = maker.createStream()
+    const release = device.hold(user)
+    other.die()
+    threads.sweep()
+    maker.pool.reclaim(maker.pool.threads().find(({ alive }) => !alive)!.thread)
+    using graph = maker.write(1)
+    graph.launch()
+    assert.equal(maker.stream.query(), false)
+    release()
+    assert.deepEqual(endsOf(graph.result), [1, 1])
   })
 
   it('while it launches: the next launch of another thread takes its lock over, and waits', () => {
