@@ -1,6 +1,6 @@
-// Random programs of worker threads with one group of graphs: they capture, launch, use outputs, free and close side by
+// Random programs of worker threads with one group of graphs. They capture, launch, use outputs, free and close side by
 // side, on a device that runs work in a random order. They end in different ways, also in a capture. Each thread checks
-// its results; at the end nothing is left. SEED repeats the choices of a program, though not how its threads interleave.
+// its results; at the end nothing is left. SEED repeats the steps of each thread; their order among threads varies.
 
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
@@ -30,7 +30,7 @@ async function runThread(data: GraphThreadData): Promise<Taken> {
   return taken
 }
 
-/** Runs one program; returns what its threads did. */
+/** Runs one program; returns the steps of its threads. */
 async function runProgram(seed: number): Promise<Taken[]> {
   const random = new Random(seed)
   const driver = new SimulatedDriver({ capacityBytes: CAPACITY, progress: 'seeded', seed })

@@ -1,6 +1,6 @@
 // Random programs of several threads with one group of graphs, on a device that runs work in a random order. Threads
-// join, leave and die, also in a capture. The contents of outputs, of held buffers and of copies are compared with those
-// of a shadow. Some driver calls are refused. The threads take turns, so that SEED replays a program.
+// join, leave and die, also in a capture. The contents of outputs, held buffers and copies are compared with those of a
+// shadow. Some driver calls are refused. The threads take turns, so that SEED replays a program.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -296,7 +296,7 @@ class Program {
     this.sweep() // else the group stays as it is
   }
 
-  /** What dead threads held goes back. */
+  /** The buffers of dead threads go back. */
   private sweep(): void {
     attempt(() => this.threads.sweep())
     const { pool } = this.threads.maker

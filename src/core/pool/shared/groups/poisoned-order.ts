@@ -10,7 +10,7 @@ import { GroupOrder, type GroupOrderConfig } from '../../caching/captures/group-
 /** A piece of idle scratch. */
 export type Stretch = readonly [ptr: number, bytes: number]
 
-/** What the order asks about its group. */
+/** The questions of the order about its group. */
 interface Scratch {
   /** how many captures have ended so far */
   captures(): number

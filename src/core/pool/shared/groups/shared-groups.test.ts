@@ -76,7 +76,7 @@ describe('a graph group that threads share', () => {
     assert.deepEqual([...endsOf(copy), ...endsOf(second.result)], [1, 1, 2, 2])
   })
 
-  it('captures while the graph of another thread runs, and refuses a capture beside another one', () => {
+  it('captures while the graph of another thread runs, and refuses a second capture', () => {
     const threads = new GroupThreads()
     const { device, maker } = threads
     const other = threads.join()
@@ -148,7 +148,7 @@ describe('a graph group that threads share', () => {
     assert.equal(maker.pool.stats().reservedBytes, 0)
   })
 
-  it('fills idle scratch before each launch with poison, and asks again after the capture of another thread', () => {
+  it('fills idle scratch before each launch with poison, and asks again after a capture of another thread', () => {
     const threads = new GroupThreads({}, { poison: true })
     const { maker } = threads
     const other = threads.join()
@@ -185,7 +185,7 @@ describe('a graph group that threads share', () => {
     maker.pool.check()
   })
 
-  it('has no more than 32 siblings at a time, and gives its place to another one', () => {
+  it('has at most 31 siblings at a time, and gives its place to a new one', () => {
     const { maker } = new GroupThreads()
     const { pool } = maker
     const more = Array.from({ length: 31 }, () => pool.createGraphGroup())
@@ -280,7 +280,7 @@ describe('a thread that leaves a pool with a graph group', () => {
 })
 
 describe('a thread that dies beside a graph group', () => {
-  it('in a capture: what it took is free, and the group accepts another capture', () => {
+  it('in a capture: its blocks are free, and the group accepts a new capture', () => {
     const threads = new GroupThreads()
     const { maker } = threads
     const other = threads.join()
@@ -425,7 +425,7 @@ describe('a request about a graph group that is cut short', () => {
   })
 })
 
-describe('what a graph group refuses in a pool of threads', () => {
+describe('refusals of a graph group in a pool of threads', () => {
   const refusal = (code: string, message: RegExp) => ({ name: 'PoolError', code, message })
 
   it('captures outside of groups', () => {
