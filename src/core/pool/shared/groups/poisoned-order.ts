@@ -25,11 +25,11 @@ export class PoisonedOrder extends GroupOrder {
   private stretches: readonly Stretch[] = []
 
   constructor(
-    private readonly clocksOfFills: Clocks,
+    clocks: Clocks,
     config: Omit<GroupOrderConfig, 'poison'>,
     private readonly scratch: Scratch,
   ) {
-    super(clocksOfFills, { ...config, poison: stream => this.fill(stream) })
+    super(clocks, { ...config, poison: stream => this.fill(stream) })
   }
 
   override enter(call: string, graph: number, stream: OrderedStream): void {
@@ -47,7 +47,7 @@ export class PoisonedOrder extends GroupOrder {
 
   private fill(stream: OrderedStream): void {
     if (this.captures !== this.scratch.captures()) throw new ScratchChanged()
-    const driver = this.clocksOfFills.context.activate()
+    const driver = stream.context.activate()
     for (const [ptr, bytes] of this.stretches) {
       stream.submit('launch', handle => driver.cuMemsetD8Async(ptr, POISON, bytes, handle))
     }

@@ -103,13 +103,14 @@ export class SharedGroups implements GroupPool {
 
   /** The live buffer of this thread at an address; null for none. */
   blockAt(ptr: number): CapturedBlock | null {
-    for (const block of this.blocks) if (block.address === ptr) return block
+    for (const block of this.blocks) if (block.address === ptr && block.isLive()) return block
     return null
   }
 
   /** The live buffers of this thread. `thread` is its number for people. */
   live(thread: number): SharedLiveBlock[] {
-    return [...this.blocks].map(block => ({
+    const live = [...this.blocks].filter(block => block.isLive())
+    return live.map(block => ({
       ptr: block.address,
       byteLength: block.bytes,
       blockBytes: Math.ceil(block.bytes / UNIT_BYTES) * UNIT_BYTES,
