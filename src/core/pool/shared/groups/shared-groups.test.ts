@@ -372,6 +372,34 @@ describe('a thread that dies beside a graph group', () => {
   })
 })
 
+describe('a graph group whose pool server has ended', () => {
+  it('lets a thread end its capture, launch its graphs, and give everything up', () => {
+    const threads = new GroupThreads()
+    const other = threads.join()
+    const graph = other.write(1, 1 * MiB, 'own')
+    other.group.beginCapture(other.stream)
+    const scratch = other.pool.allocate(1 * MiB, other.stream)
+    other.group.allocateOutput(1 * MiB, other.stream)
+    threads.endServer()
+    const refusal = (call: string) => ({
+      code: 'ERR_POOL_CLOSED',
+      message: new RegExp(`^${call}: the pool is closed, or`),
+    })
+    assert.throws(() => other.pool.allocate(1 * MiB, other.stream), refusal('allocate'))
+    assert.throws(() => other.stream.endCapture(), refusal('endCapture'))
+    scratch.free()
+    other.stream.abortCapture()
+    assert.equal(other.stream.capture, null)
+    graph.launch()
+    assert.deepEqual(endsOf(graph.result), [1, 1])
+    assert.throws(() => other.group.beginCapture(other.stream), refusal('beginCapture'))
+    assert.throws(() => other.group.close(), refusal('close'))
+    graph.result.free()
+    graph.close()
+    other.pool.close()
+  })
+})
+
 describe('a request about a graph group that is cut short', () => {
   /** The thread asks, and is cut short before it has the answer. */
   function cut(threads: GroupThreads, thread: GroupThreads['maker'], work: () => void): void {
