@@ -1,4 +1,4 @@
-// A thread that captures and launches graphs of a shared group at random, for graph-threads.fuzz.test.ts. Each graph
+// A thread that captures and launches graphs of a shared group at random, for graph-threads.fixture.ts. Each graph
 // writes a value of its own to scratch, and copies it to an output from there, so that launches side by side would mix
 // values. It posts counts of its steps, and ends as the test says.
 
@@ -23,6 +23,8 @@ export interface GraphThreadData {
   readonly group: SharedGraphGroup
   readonly seed: number
   readonly steps: number
+  /** buffers are so many times larger than on a simulated device */
+  readonly scale: number
   readonly ending: (typeof ENDINGS)[number]
 }
 
@@ -44,6 +46,7 @@ export class GraphProgram {
     private readonly group: GraphGroup,
     private readonly streams: readonly Stream[],
     seed: number,
+    private readonly scale: number,
   ) {
     this.random = new Random(seed)
     this.values = this.random.below(200)
@@ -78,7 +81,7 @@ export class GraphProgram {
   private capture(): void {
     const stream = this.any(this.streams)
     const value = 1 + (this.values++ % 200)
-    const bytes = 4 * KiB + this.random.below(100 * KiB)
+    const bytes = this.scale * (4 * KiB + this.random.below(100 * KiB))
     const isHeld = this.random.below(4) === 0
     const made: DeviceBuffer[] = []
     const isMade = this.unlessRefused(() => {
@@ -87,7 +90,7 @@ export class GraphProgram {
         () => {
           const result = isHeld ? this.pool.allocate(bytes, stream) : this.group.allocateOutput(bytes, stream, 'own')
           made.push(result)
-          const scratch = this.pool.allocate(bytes + this.random.below(400 * KiB), stream)
+          const scratch = this.pool.allocate(bytes + this.scale * this.random.below(400 * KiB), stream)
           made.push(scratch)
           scratch.fill(value)
           result.copyFrom(scratch, 0, 0, bytes)
@@ -152,11 +155,11 @@ export class GraphProgram {
   }
 }
 
-function runThread({ pool: shared, group, seed, steps, ending }: GraphThreadData): void {
+function runThread({ pool: shared, group, seed, steps, scale, ending }: GraphThreadData): void {
   const device = attachDevice(shared.device)
   const pool = attachPool(shared) as SharedPool
   const streams = [device.createStream(), device.createStream()]
-  const program = new GraphProgram(pool, pool.attachGraphGroup(group), streams, seed)
+  const program = new GraphProgram(pool, pool.attachGraphGroup(group), streams, seed, scale)
   program.run(steps)
   if (ending === 'close') {
     program.finish()
