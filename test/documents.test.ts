@@ -163,6 +163,7 @@ describe('programs', () => {
     'docs/errors.md 0': /^200\n$/,
     'docs/graphs.md 0': /^5\n$/,
     'docs/graphs.md 1': /^4 8\n$/,
+    'docs/graphs.md 2': /^1\n$/,
     'docs/in-kernel.md 0': /^Float32Array\(3\) \[ 11, 22, 33 \]\n$/,
     'docs/in-kernel.md 1': /^112\n$/,
     'docs/keep.md 0': /^true Float32Array\(3\) \[ 1, 2, 3 \]\n$/,
@@ -184,7 +185,7 @@ describe('programs', () => {
     const using = typescript.filter(({ program }) => /'node:|\bprocess\./.test(program))
     assert.deepEqual(
       using.map(({ name }) => name),
-      ['docs/threads.md 0'],
+      ['docs/graphs.md 2', 'docs/threads.md 0'],
     )
     assert.match(GETTING_STARTED, /`npm install -D @types\/node`/)
   })

@@ -286,11 +286,11 @@ describe('a pool in several threads', () => {
     }
   })
 
-  it('serves no captures, no debug mode and no other devices', async () => {
+  it('serves no captures outside of groups, no debug mode and no other devices', async () => {
     const { device, pool } = open()
     const { thread } = await PoolThread.attach(pool.share())
     for (const verb of ['allocate', 'free', 'recordUse'] as const) {
-      const message = new RegExp(`^${verb}: .* is being captured`)
+      const message = new RegExp(`^${verb}: .*captured stream .*; (capture it by pool.createGraphGroup|hold it until)`)
       await assert.rejects(thread.do('capture', verb), { name: 'PoolError', message })
     }
     await assert.rejects(thread.do('setAccess'), { name: 'PoolError', message: /^setAccess: .* use one of createPool/ })

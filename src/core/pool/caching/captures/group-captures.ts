@@ -2,8 +2,8 @@
 // thread, or in the pool server of a pool that several threads share.
 
 import type { Capture, CaptureGroup } from '../../../order/capture.js'
-import type { BlockUse, GroupFigures } from './group-memory.js'
 import type { GroupOrder } from './group-order.js'
+import type { BlockUse, GroupStore } from './group-store.js'
 
 /** A graph group for other threads of this process, to be cloned into any message; made by `group.share()`. */
 export interface SharedGraphGroup {
@@ -23,31 +23,6 @@ export interface SharedGraphGroup {
 interface SharedOutput {
   /** The capture ends: the memory is scratch from now on. */
   becomeScratch(): void
-}
-
-/** The memory of a group, as a thread sees it. */
-export interface GroupStore {
-  /** the order of the launches of all threads */
-  readonly order: GroupOrder
-  /** this thread's pool is closed */
-  readonly lost: boolean
-  /** the group is closed */
-  readonly closed: boolean
-  /** whether a limit of the group has refused the reserve whose error is being made */
-  isFull: boolean
-  /** A capture is about to begin. Returns the number of its graph. */
-  begin(): number
-  /** Throws PoolError for a buffer that the capture holds where other graphs write. */
-  checkEnd(): void
-  /** The capture of a graph ends; without a graph it has failed. */
-  end(graph: number, hasGraph: boolean): void
-  /** Takes scratch until there are `bytes`. False if limit or device do not allow it. */
-  reserve(bytes: number): boolean
-  /** Gives back what nothing uses, if no graph can be launched; returns the bytes. */
-  giveBack(): number
-  /** Ends the group. Throws PoolError while graphs can be launched, or a capture is under way. */
-  close(): void
-  figures(): GroupFigures
 }
 
 /** groups that this thread has made in pools of its own */

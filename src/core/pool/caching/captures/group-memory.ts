@@ -15,8 +15,8 @@ import type { SegregatedFit } from '../../../heap/segregated-fit.js'
 import { UNIT_BYTES } from '../../../heap/size-classes.js'
 import { finish, type Waiting } from '../central/parts.js'
 import { Footprint } from './footprint.js'
-import type { GroupStore } from './group-captures.js'
 import type { GroupOrder } from './group-order.js'
+import type { BlockUse, GroupFigures, GroupStore } from './group-store.js'
 
 /** Where blocks of a group lie. */
 export interface GroupHeap {
@@ -46,12 +46,6 @@ export interface GroupSource {
   isAsleep(): boolean
 }
 
-/**
- * What a block of a capture is for: the captured work alone, an output that is overwritten by other graphs, or an
- * output of its own.
- */
-export type BlockUse = 'scratch' | 'shared' | 'own'
-
 /** A block that a capture asks for. */
 export interface BlockRequest {
   readonly units: number
@@ -68,16 +62,6 @@ interface HeldBlock {
   /** the number of the graph whose capture has taken it */
   readonly graph: number
   readonly use: BlockUse
-}
-
-/** What a group has. */
-export interface GroupFigures {
-  readonly scratchBytes: number
-  readonly ownBytes: number
-  /** bytes of live blocks between scratch, of captures that have ended */
-  readonly pinnedBytes: number
-  /** graphs that can be launched */
-  readonly graphs: number
 }
 
 export class GroupMemory implements GroupStore {

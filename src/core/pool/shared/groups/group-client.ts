@@ -3,11 +3,11 @@
 import type { Capture } from '../../../order/capture.js'
 import type { Clocks } from '../../../order/clocks.js'
 import type { Holding } from '../../../order/holding.js'
-import type { GroupStore, SharedGraphGroup } from '../../caching/captures/group-captures.js'
-import type { BlockUse, GroupFigures } from '../../caching/captures/group-memory.js'
+import type { SharedGraphGroup } from '../../caching/captures/group-captures.js'
 import { GroupOrder } from '../../caching/captures/group-order.js'
+import type { BlockUse, GroupFigures, GroupStore } from '../../caching/captures/group-store.js'
 import type { ServerClient } from '../server-client.js'
-import type { ReserveAnswer, TakeAnswer, TakenBlock } from './group-question.js'
+import type { GroupQuestion, ReserveAnswer, TakeAnswer, TakenBlock } from './group-question.js'
 import type { GroupTable } from './group-table.js'
 import { PoisonedOrder, type Stretch } from './poisoned-order.js'
 
@@ -60,7 +60,7 @@ export class GroupClient implements GroupStore {
 
   end(graph: number, hasGraph: boolean): void {
     this.isFull = false
-    this.server.ask({ ask: 'groupEnd', group: this.shared.group, graph, hasGraph })
+    this.tell({ ask: 'groupEnd', group: this.shared.group, graph, hasGraph })
   }
 
   /** A block for work that is captured on the stream of a slot; null without memory. */
@@ -84,7 +84,7 @@ export class GroupClient implements GroupStore {
 
   /** Takes a block back: to be used again in the capture after `stamp` of a slot, or later for slot -1. */
   free(record: number, slot: number, stamp: number): void {
-    this.server.ask({ ask: 'groupFree', group: this.shared.group, record, slot, stamp })
+    this.tell({ ask: 'groupFree', group: this.shared.group, record, slot, stamp })
   }
 
   reserve(bytes: number): boolean {
@@ -108,14 +108,14 @@ export class GroupClient implements GroupStore {
 
   /** The graph of a capture cannot be launched without the memory, which this thread's pool has. */
   holdingOf(capture: Capture): Holding {
-    const isLost = () => this.lost || this.server.isLost
+    const { pool } = this
     return {
       get lost() {
-        return isLost()
+        return pool.closed
       },
       asleep: false,
       release: () => {
-        if (!isLost()) this.end(capture.number, false)
+        if (!pool.closed) this.end(capture.number, false)
       },
     }
   }
@@ -123,6 +123,15 @@ export class GroupClient implements GroupStore {
   /** Whether the call that asked last was cut short before it had its answer. */
   get mayStillBeHeard(): boolean {
     return this.server.mayStillBeHeard
+  }
+
+  /** Asks for a step that gives something back: nothing is to do once the pool server has ended. */
+  private tell(question: GroupQuestion): void {
+    try {
+      this.server.ask(question)
+    } catch (error) {
+      if (!this.server.isLost) throw error
+    }
   }
 
   private idle(): Stretch[] {

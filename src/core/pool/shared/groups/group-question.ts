@@ -1,7 +1,7 @@
 // The requests about graph groups that a thread sends to the pool server.
 
 import type { GroupConfig } from '../../caching/captures/graph-groups.js'
-import type { BlockUse } from '../../caching/captures/group-memory.js'
+import type { BlockUse } from '../../caching/captures/group-store.js'
 
 export type GroupQuestion =
   | { readonly ask: 'groupCreate'; readonly config: GroupConfig }

@@ -87,9 +87,9 @@ export class GroupServer {
 
   /** A thread has ended, or leaves: its capture ends, and its graphs can no longer be launched. */
   bury(thread: number): void {
+    for (const group of this.served) group?.memory.order.bury(thread)
     for (const group of this.open()) {
       const { memory, makers } = group
-      memory.order.bury(thread)
       for (const [graph, maker] of makers) {
         if (maker !== thread) continue
         // Captured work never runs, so nothing uses what an unfinished capture has taken.
@@ -121,14 +121,15 @@ export class GroupServer {
   giveBack(thread: number, afterAll: boolean): void {
     const { clocks } = this
     for (const group of this.open()) {
-      const { memory, records } = group
-      for (const record of recordsOf(group, thread)) {
-        const own = slotOfKey(records.keyOf(record))
-        for (let slot = afterAll ? 0 : own; slot < (afterAll ? clocks.slotLimit : own + 1); slot++) {
-          memory.order.add({ clocks, slot, stamp: clocks.coveringSoon(slot) })
-        }
-        this.free(group, record, -1, 0)
+      const held = recordsOf(group, thread)
+      if (held.length === 0) continue
+      const own = new Set(held.map(record => slotOfKey(group.records.keyOf(record))))
+      for (let slot = 0; slot < clocks.slotLimit; slot++) {
+        const stamp = clocks.coveringSoon(slot)
+        const isUser = afterAll || own.has(slot)
+        if (isUser && stamp > clocks.completed[slot]) group.memory.order.add({ clocks, slot, stamp })
       }
+      for (const record of held) this.free(group, record, -1, 0)
     }
   }
 

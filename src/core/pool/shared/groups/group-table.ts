@@ -1,6 +1,6 @@
-// What all threads of a pool share of its graph groups: the order of launches, the lock that is held over a launch, and
-// whether the group is open. The table is a part of the pool's shared state. The rest of a group is in the pool server
-// (group-server.ts).
+// The part of graph groups that all threads of a pool share: the order of launches, the lock that is held over a
+// launch, and whether the group is open. The table lies in the pool's shared state. The memory of a group is in the
+// pool server (group-server.ts).
 
 import { serveWaiting } from '../../../driver/serve-waiting.js'
 import type { Region } from '../../../threads/region.js'
@@ -64,7 +64,7 @@ export class GroupTable {
     Atomics.add(this.words, place * At.count + At.captures, 1)
   }
 
-  /** What the order of a group's launches consists of, for an object of this thread. */
+  /** State and lock of a group's order, for an object of this thread. */
   memoryOf(place: number, { registry, thread }: Thread): OrderMemory {
     const lock = new RobustLock(this.words, place * At.count + At.lock, registry, thread, serveWaiting)
     this.locks[place] = lock

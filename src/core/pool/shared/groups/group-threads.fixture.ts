@@ -19,6 +19,7 @@ export class GroupThreads {
   readonly server: PoolServer
   /** the thread that made the pool and the group */
   readonly maker: GroupThread
+  private isServed = true
 
   constructor(options: SharedPoolOptions = {}, groupOptions: GraphGroupOptions = {}, device = new TestDevice()) {
     this.device = device
@@ -33,8 +34,19 @@ export class GroupThreads {
     const clocks = new Clocks(Context.open(driver, 0), shared.share())
     const descriptor = this.maker.pool['descriptor']
     const own = Stream.borrow(clocks, defaultStream.share())!
-    const pool = new SharedPool(clocks, own, descriptor, false, () => serve(this.server))
+    const pool = new SharedPool(clocks, own, descriptor, false, () => this.serve())
     return new GroupThread(clocks, pool, pool.attachGraphGroup(structuredClone(group.share())))
+  }
+
+  /** The pool server ends with the thread that made the pool. */
+  endServer(): void {
+    this.isServed = false
+    const { registry, thread } = this.server['state']
+    registry.bury(thread)
+  }
+
+  private serve(): void {
+    if (this.isServed) serve(this.server)
   }
 
   /** A round of the pool server that also looks for ended threads. */

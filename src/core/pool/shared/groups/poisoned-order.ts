@@ -10,7 +10,7 @@ import { GroupOrder, type GroupOrderConfig } from '../../caching/captures/group-
 /** A piece of idle scratch. */
 export type Stretch = readonly [ptr: number, bytes: number]
 
-/** What the order asks about its group. */
+/** The questions of the order about its group. */
 interface Scratch {
   /** how many captures have ended so far */
   captures(): number
@@ -25,11 +25,11 @@ export class PoisonedOrder extends GroupOrder {
   private stretches: readonly Stretch[] = []
 
   constructor(
-    private readonly clocksOfFills: Clocks,
+    clocks: Clocks,
     config: Omit<GroupOrderConfig, 'poison'>,
     private readonly scratch: Scratch,
   ) {
-    super(clocksOfFills, { ...config, poison: stream => this.fill(stream) })
+    super(clocks, { ...config, poison: stream => this.fill(stream) })
   }
 
   override enter(call: string, graph: number, stream: OrderedStream): void {
@@ -47,7 +47,7 @@ export class PoisonedOrder extends GroupOrder {
 
   private fill(stream: OrderedStream): void {
     if (this.captures !== this.scratch.captures()) throw new ScratchChanged()
-    const driver = this.clocksOfFills.context.activate()
+    const driver = stream.context.activate()
     for (const [ptr, bytes] of this.stretches) {
       stream.submit('launch', handle => driver.cuMemsetD8Async(ptr, POISON, bytes, handle))
     }

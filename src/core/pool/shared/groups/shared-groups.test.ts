@@ -6,6 +6,7 @@ import { MiB } from '../../../base/bytes.js'
 import { PoolError } from '../../../base/errors.js'
 import { Stream } from '../../../order/stream.js'
 import type { DeviceBuffer } from '../../buffer.js'
+import { signal } from '../../caching/captures/graph-capture.fixture.js'
 import { endsOf } from '../../caching/captures/graph-group.fixture.js'
 import { GroupThreads } from './group-threads.fixture.js'
 
@@ -75,7 +76,7 @@ describe('a graph group that threads share', () => {
     assert.deepEqual([...endsOf(copy), ...endsOf(second.result)], [1, 1, 2, 2])
   })
 
-  it('captures while the graph of another thread runs, and refuses a capture beside another one', () => {
+  it('captures while the graph of another thread runs, and refuses a second capture', () => {
     const threads = new GroupThreads()
     const { device, maker } = threads
     const other = threads.join()
@@ -97,6 +98,32 @@ describe('a graph group that threads share', () => {
     release()
     assert.equal(other.stream.query(), true)
     maker.pool.check()
+  })
+
+  it('uses memory again in a capture along captured edges alone', () => {
+    const { maker } = new GroupThreads()
+    const { group, pool, stream: a } = maker
+    const b = maker.createStream()
+    const graph = group.capture(a, () => {
+      signal(a, b)
+      const first = pool.allocate(2 * MiB, a)
+      const { ptr } = first
+      first.free()
+      const beside = pool.allocate(2 * MiB, b)
+      assert.notEqual(beside.ptr, ptr)
+      signal(a, b)
+      const after = pool.allocate(2 * MiB, b)
+      assert.equal(after.ptr, ptr)
+      const used = pool.allocate(2 * MiB, b)
+      const { ptr: spent } = used
+      used.recordUse(a)
+      used.free()
+      assert.notEqual(pool.allocate(2 * MiB, b).ptr, spent, 'another stream uses it')
+      for (const buffer of [beside, after]) buffer.free()
+      signal(b, a)
+    })
+    graph.close()
+    pool.check()
   })
 
   it('is closed for all threads, once no thread has open graphs', () => {
@@ -121,7 +148,7 @@ describe('a graph group that threads share', () => {
     assert.equal(maker.pool.stats().reservedBytes, 0)
   })
 
-  it('fills idle scratch before each launch with poison, and asks again after the capture of another thread', () => {
+  it('fills idle scratch before each launch with poison, and asks again after a capture of another thread', () => {
     const threads = new GroupThreads({}, { poison: true })
     const { maker } = threads
     const other = threads.join()
@@ -158,7 +185,7 @@ describe('a graph group that threads share', () => {
     maker.pool.check()
   })
 
-  it('has no more than 32 siblings at a time, and gives its place to another one', () => {
+  it('has at most 31 siblings at a time, and gives its place to a new one', () => {
     const { maker } = new GroupThreads()
     const { pool } = maker
     const more = Array.from({ length: 31 }, () => pool.createGraphGroup())
@@ -253,7 +280,7 @@ describe('a thread that leaves a pool with a graph group', () => {
 })
 
 describe('a thread that dies beside a graph group', () => {
-  it('in a capture: what it took is free, and the group accepts another capture', () => {
+  it('in a capture: its blocks are free, and the group accepts a new capture', () => {
     const threads = new GroupThreads()
     const { maker } = threads
     const other = threads.join()
@@ -305,6 +332,23 @@ describe('a thread that dies beside a graph group', () => {
     maker.pool.check()
   })
 
+  it('after it: the next launch waits for all work that was submitted before its buffers were reclaimed', () => {
+    const threads = new GroupThreads()
+    const { device, maker } = threads
+    const other = threads.join()
+    other.group.capture(other.stream, () => other.pool.allocate(1 * MiB, other.stream))
+    const user = maker.createStream()
+    const release = device.hold(user)
+    other.die()
+    threads.sweep()
+    maker.pool.reclaim(maker.pool.threads().find(({ alive }) => !alive)!.thread)
+    using graph = maker.write(1)
+    graph.launch()
+    assert.equal(maker.stream.query(), false)
+    release()
+    assert.deepEqual(endsOf(graph.result), [1, 1])
+  })
+
   it('while it launches: the next launch of another thread takes its lock over, and waits', () => {
     const threads = new GroupThreads()
     const { device, maker } = threads
@@ -325,6 +369,34 @@ describe('a thread that dies beside a graph group', () => {
     assert.equal(late.pool['state'].thread, other.pool['state'].thread, 'its number serves again')
     late.write(4).launch()
     maker.pool.check()
+  })
+})
+
+describe('a graph group whose pool server has ended', () => {
+  it('lets a thread end its capture, launch its graphs, and give everything up', () => {
+    const threads = new GroupThreads()
+    const other = threads.join()
+    const graph = other.write(1, 1 * MiB, 'own')
+    other.group.beginCapture(other.stream)
+    const scratch = other.pool.allocate(1 * MiB, other.stream)
+    other.group.allocateOutput(1 * MiB, other.stream)
+    threads.endServer()
+    const refusal = (call: string) => ({
+      code: 'ERR_POOL_CLOSED',
+      message: new RegExp(`^${call}: the pool is closed, or`),
+    })
+    assert.throws(() => other.pool.allocate(1 * MiB, other.stream), refusal('allocate'))
+    assert.throws(() => other.stream.endCapture(), refusal('endCapture'))
+    scratch.free()
+    other.stream.abortCapture()
+    assert.equal(other.stream.capture, null)
+    graph.launch()
+    assert.deepEqual(endsOf(graph.result), [1, 1])
+    assert.throws(() => other.group.beginCapture(other.stream), refusal('beginCapture'))
+    assert.throws(() => other.group.close(), refusal('close'))
+    graph.result.free()
+    graph.close()
+    other.pool.close()
   })
 })
 
@@ -381,7 +453,7 @@ describe('a request about a graph group that is cut short', () => {
   })
 })
 
-describe('what a graph group refuses in a pool of threads', () => {
+describe('refusals of a graph group in a pool of threads', () => {
   const refusal = (code: string, message: RegExp) => ({ name: 'PoolError', code, message })
 
   it('captures outside of groups', () => {

@@ -65,7 +65,7 @@ export class SharedGroups implements GroupPool {
     return this.open({ pool: this.number, ...name, refuses: config.refuses, poison: config.poison })
   }
 
-  /** The group that another thread shares. Throws TypeError, or PoolError for a closed group or one of another pool. */
+  /** The group of a descriptor. Throws TypeError, or PoolError for a closed group or one of another pool. */
   attach(shared: SharedGraphGroup): GraphGroup {
     const { pool, place, group } = shared ?? {}
     if (![pool, place, group].every(Number.isInteger)) {
@@ -79,7 +79,7 @@ export class SharedGroups implements GroupPool {
   }
 
   /**
-   * A buffer for captured work. Returns null without memory; throws PoolError for a capture of no group of the pool.
+   * A buffer for captured work; null without memory. Throws PoolError for a capture outside of the pool's groups.
    */
   take(bytes: number, units: number, alignUnits: number, stream: Stream): DeviceBuffer | null {
     const capture = stream.capture!
@@ -103,13 +103,14 @@ export class SharedGroups implements GroupPool {
 
   /** The live buffer of this thread at an address; null for none. */
   blockAt(ptr: number): CapturedBlock | null {
-    for (const block of this.blocks) if (block.address === ptr) return block
+    for (const block of this.blocks) if (block.address === ptr && block.isLive()) return block
     return null
   }
 
   /** The live buffers of this thread. `thread` is its number for people. */
   live(thread: number): SharedLiveBlock[] {
-    return [...this.blocks].map(block => ({
+    const live = [...this.blocks].filter(block => block.isLive())
+    return live.map(block => ({
       ptr: block.address,
       byteLength: block.bytes,
       blockBytes: Math.ceil(block.bytes / UNIT_BYTES) * UNIT_BYTES,
