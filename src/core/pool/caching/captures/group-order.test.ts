@@ -192,7 +192,7 @@ describe('a thread that ends in a launch', () => {
       here.order.enter('launch', 7, here.stream)
       const release = device.hold(here.stream)
       if (way === 'again') one.launch()
-      else here.order.dropStale()
+      else here.lock.dropStale()
       other.launch()
       assert.equal(there.stream.query(), false)
       release()

@@ -200,11 +200,6 @@ export class GroupOrder implements LaunchRule {
     )
   }
 
-  /** Releases the lock if an earlier call of this thread was cut short; called before waits for other threads. */
-  dropStale(): void {
-    this.lock?.dropStale()
-  }
-
   /** Takes the lock over from a dead thread; called before another thread gets its number. */
   bury(thread: number): void {
     if (this.lock?.owner !== thread) return
