@@ -17,6 +17,8 @@ import type { SharedPool } from '../src/core/pool/shared/shared-pool.js'
 
 /** How the thread ends: it closes the pool, or just stops; in the middle of a capture, or with a launch under way. */
 export const ENDINGS = ['close', 'leave', 'exit', 'exitInCapture', 'exitAfterLaunch'] as const
+/** It goes on until it is terminated. */
+type Ending = (typeof ENDINGS)[number] | 'terminated'
 
 export interface GraphThreadData {
   readonly pool: SharedPoolDescriptor
@@ -25,7 +27,9 @@ export interface GraphThreadData {
   readonly steps: number
   /** buffers are so many times larger than on a simulated device */
   readonly scale: number
-  readonly ending: (typeof ENDINGS)[number]
+  readonly ending: Ending
+  /** counts the steps of the thread, from 1 once the pool is attached */
+  readonly progress: Int32Array
 }
 
 interface Subject {
@@ -52,8 +56,11 @@ export class GraphProgram {
     this.values = this.random.below(200)
   }
 
-  run(steps: number): void {
-    for (let step = 0; step < steps; step++) this.step()
+  run(steps: number, progress: Int32Array): void {
+    for (let step = 0; step < steps; step++) {
+      Atomics.add(progress, 0, 1)
+      this.step()
+    }
   }
 
   step(): void {
@@ -155,12 +162,12 @@ export class GraphProgram {
   }
 }
 
-function runThread({ pool: shared, group, seed, steps, scale, ending }: GraphThreadData): void {
+function runThread({ pool: shared, group, seed, steps, scale, ending, progress }: GraphThreadData): void {
   const device = attachDevice(shared.device)
   const pool = attachPool(shared) as SharedPool
   const streams = [device.createStream(), device.createStream()]
   const program = new GraphProgram(pool, pool.attachGraphGroup(group), streams, seed, scale)
-  program.run(steps)
+  program.run(ending === 'terminated' ? Infinity : steps, progress)
   if (ending === 'close') {
     program.finish()
     pool.close()

@@ -4,10 +4,12 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { MiB } from '../../../base/bytes.js'
 import { PoolError } from '../../../base/errors.js'
+import { CU_STREAM_PER_THREAD } from '../../../driver/constants.js'
 import { Stream } from '../../../order/stream.js'
 import type { DeviceBuffer } from '../../buffer.js'
 import { signal } from '../../caching/captures/graph-capture.fixture.js'
 import { endsOf } from '../../caching/captures/graph-group.fixture.js'
+import { twoDevices } from '../../pool.fixture.js'
 import { GroupThreads } from './group-threads.fixture.js'
 
 describe('a graph group that threads share', () => {
@@ -502,6 +504,27 @@ describe('refusals of a graph group in a pool of threads', () => {
     assert.throws(() => output.transfer(), PoolError)
     assert.throws(() => pool.transfer(output), PoolError)
     assert.equal(output.freed, false)
+  })
+
+  it('uses on other devices, and on the per-thread default stream', () => {
+    const [device, peer] = twoDevices()
+    const { maker } = new GroupThreads({}, {}, device)
+    const graph = maker.group.capture(maker.stream, () => maker.pool.allocate(1000, maker.stream))
+    const output = maker.write(1, 1000, 'own').result
+    const perThread = new Stream(maker.clocks, CU_STREAM_PER_THREAD, false)
+    for (const [stream, code] of [
+      [peer.createStream(), 'ERR_OTHER_DEVICE'],
+      [perThread, 'ERR_STREAM_ORDER'],
+    ] as const) {
+      for (const buffer of [graph.result, output]) {
+        assert.throws(() => buffer.recordUse(stream), { name: 'PoolError', code })
+        assert.throws(() => buffer.free(stream), { name: 'PoolError', code })
+      }
+      assert.throws(() => graph.launch(stream), { name: 'PoolError', code })
+    }
+    graph.result.free()
+    output.free()
+    maker.pool.check()
   })
 
   it('pools without virtual memory, and block pools', () => {
