@@ -33,6 +33,8 @@ export interface LaunchRule {
  */
 export class GraphMemory implements Disposable {
   private readonly launchedOn = new Set<OrderedStream>()
+  /** of these, the stream of the latest launch */
+  private latestStream: OrderedStream | null = null
   private open = true
   /**
    * of the latest launch in a group: its stream slot and its stamp, which is Infinity while the launch is under way
@@ -91,7 +93,9 @@ export class GraphMemory implements Disposable {
    */
   note(call: string, stream: OrderedStream): void {
     this.check(call, stream)
+    if (stream === this.latestStream) return
     this.launchedOn.add(stream)
+    this.latestStream = stream
   }
 
   /**

@@ -38,13 +38,11 @@ interface UsedOutput {
 /** The stamp of a use that lasts until the next launch, and of a launch that is under way. */
 const UNTIL_NEXT = Infinity
 
-/** Index of a number in the state; all are 0 at first. */
+/** Index of a number in the state; all are 0 at first. A launch uses the first six, which share a cache line. */
 export const enum At {
   /** the number of the graph that was launched last; 0 for none, a refused one, and once its outputs are gone */
   latest,
   launches,
-  /** how often a stream was made to wait */
-  waits,
   /** of the latest launch: its stream slot and its stamp */
   launchSlot,
   launchStamp,
@@ -52,6 +50,8 @@ export const enum At {
   isSpread,
   /** uses since then */
   count,
+  /** how often a stream was made to wait */
+  waits,
   /** of each of those: its slot and stamp */
   uses,
 }
