@@ -87,10 +87,18 @@ export class Capture extends VectorClocks implements OpenCapture {
     super()
   }
 
-  /** Work submitted to the open `stream` is recorded from now on. Throws TypeError for an unknown mode. */
-  static begin(stream: CapturableStream, mode: CaptureMode, group: CaptureGroup | null = null): void {
+  /**
+   * Work submitted to the open `stream` is recorded from now on. Throws TypeError, in the name of `call`, for an unknown
+   * mode.
+   */
+  static begin(
+    call: string,
+    stream: CapturableStream,
+    mode: CaptureMode = 'global',
+    group: CaptureGroup | null = null,
+  ): void {
     if (typeof mode !== 'string' || !Object.hasOwn(MODES, mode)) {
-      throw new WrongTypeError(`beginCapture: mode must be ${Object.keys(MODES).join(', ')}, not ${describe(mode)}`)
+      throw new WrongTypeError(`${call}: mode must be ${Object.keys(MODES).join(', ')}, not ${describe(mode)}`)
     }
     const capture = new Capture(stream, false, group)
     capture.start(() => stream.context.activate().cuStreamBeginCapture(stream.handle, MODES[mode]))

@@ -339,10 +339,18 @@ export class Stream implements CapturableStream, Disposable {
    * captured work comes from caching pools only. Throws PoolError for the default stream and for a closed stream,
    * TypeError for an unknown mode.
    */
-  beginCapture(mode: CaptureMode = 'global'): void {
-    this.checkOpen('beginCapture')
-    this.checkCapturable('beginCapture')
-    Capture.begin(this, mode)
+  beginCapture(mode?: CaptureMode): void {
+    this.startCapture('beginCapture', mode)
+  }
+
+  /**
+   * `beginCapture` in the name of `call`.
+   * @internal
+   */
+  startCapture(call: string, mode?: CaptureMode): void {
+    this.checkOpen(call)
+    this.checkCapturable(call)
+    Capture.begin(call, this, mode)
   }
 
   /**

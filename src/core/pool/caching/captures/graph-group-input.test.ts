@@ -60,6 +60,7 @@ describe('graph groups: bad input', () => {
     assert.throws(() => group.beginCapture(null as never), TypeError)
     assert.throws(() => group.beginCapture(device.defaultStream), /the default stream cannot be captured/)
     assert.throws(() => group.beginCapture(a, 'local' as never), /beginCapture: mode must be/)
+    assert.throws(() => group.capture(a, () => {}, 'local' as never), /^TypeError: capture: mode must be/)
     assert.throws(() => group.capture(a, 5 as never), /capture: work must be a function/)
     assert.throws(() => group.capture(a, async () => {}), /capture: work must not be asynchronous/)
     a.close()

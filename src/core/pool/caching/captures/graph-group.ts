@@ -219,9 +219,9 @@ export class GraphGroup implements BufferOwner, Disposable {
     return this.pool === pool
   }
 
-  private begin(call: string, stream: Stream, mode: CaptureMode = 'global'): void {
+  private begin(call: string, stream: Stream, mode?: CaptureMode): void {
     this.check(call, stream)
-    Capture.begin(stream, mode, this.captures)
+    Capture.begin(call, stream, mode, this.captures)
   }
 
   /**
