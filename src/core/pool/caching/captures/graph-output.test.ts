@@ -60,6 +60,20 @@ for (const backing of KINDS) {
       assert.equal(pool.stats().liveBytes, 0)
     })
 
+    it('one is freed by the pool of its group, and by no other', () => {
+      const { device, pool, group, a } = setUpGroup({ backing })
+      const other = device.createPool()
+      for (const lifetime of ['shared', 'own'] as const) {
+        const { result } = writer({ pool, group }, a, 1, 1 * MiB, lifetime)
+        assert.throws(() => other.free(result), /^PoolError: free: the buffer came from another pool/)
+        pool.free(result)
+        assert.equal(result.freed, true)
+        assert.throws(() => pool.free(result), /^PoolError: free: the output was already freed/)
+      }
+      assert.equal(pool.stats().liveBuffers, 0)
+      assertConsistent(pool)
+    })
+
     it('a buffer in the place of a freed output is refused at the end like any other', () => {
       const { pool, group, a } = setUpGroup({ backing })
       writer({ pool, group }, a, 1)

@@ -35,6 +35,14 @@ export class GraphOutput extends DeviceBuffer {
   get overwritten(): boolean {
     return this.allocation.overwritten
   }
+
+  /**
+   * An output is its group's, and the pool of the group takes it, too.
+   * @internal
+   */
+  override ownerFor(pool: BufferOwner): BufferOwner {
+    return this.allocation.pool === pool ? this.pool : super.ownerFor(pool)
+  }
 }
 
 export class OutputAllocation extends SlowAllocation {
