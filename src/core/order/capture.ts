@@ -69,6 +69,8 @@ export class Capture extends VectorClocks implements OpenCapture {
   readonly id = ++captures
   /** true once the streams run their work again */
   ended = false
+  /** true once it has ended without a graph */
+  failed = false
   /** the memory that pools keep for the capture */
   readonly holdings = new Set<Holding>()
   /** of a graph in a group: its number there */
@@ -88,8 +90,8 @@ export class Capture extends VectorClocks implements OpenCapture {
   }
 
   /**
-   * Work submitted to the open `stream` is recorded from now on. Throws TypeError, in the name of `call`, for an unknown
-   * mode.
+   * Work submitted to the open `stream` is recorded from now on. Throws TypeError, in the name of `call`, for an
+   * unknown mode.
    */
   static begin(
     call: string,
@@ -245,6 +247,7 @@ export class Capture extends VectorClocks implements OpenCapture {
     const { context, clocks } = this.origin
     this.group?.end(this, hasGraph)
     this.ended = true
+    this.failed = !hasGraph
     for (const stream of this.streams) this.leave(stream)
     clocks.captures.delete(this)
     const blocking = [...clocks.captures].find(other => other.blocksDefault) ?? null

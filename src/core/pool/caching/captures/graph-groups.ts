@@ -11,7 +11,7 @@ import { RangeHeap } from '../../backing/range-heap.js'
 import { VirtualBacking } from '../../backing/virtual-backing.js'
 import type { Use } from '../central/deferred.js'
 import { GroupCaptures } from './group-captures.js'
-import { type GroupHeap, GroupMemory } from './group-memory.js'
+import { type GroupHeap, GroupMemory, spoiltError } from './group-memory.js'
 import { GroupOrder } from './group-order.js'
 import { Parts } from './parts.js'
 
@@ -111,6 +111,17 @@ export class GraphGroups {
     return this.inRanges ? [...this.groups.keys()].flatMap(group => [...group.taken()]) : []
   }
 
+  /** Whether there are live blocks whose use `checkUse` refuses. */
+  get hasSpoilt(): boolean {
+    for (const { spoilt } of this.groups.keys()) if (spoilt.size > 0) return true
+    return false
+  }
+
+  /** Throws PoolError, in the name of `call`, for a live block where other graphs of a group may write. */
+  checkUse(call: string, record: number): void {
+    for (const { spoilt } of this.groups.keys()) if (spoilt.has(record)) throw spoiltError(call)
+  }
+
   /** Work of other devices that uses memory of a group. */
   workOfPeers(): Use[] {
     return [...this.groups.keys()].flatMap(group => group.order.workOfPeers)
@@ -123,7 +134,10 @@ export class GraphGroups {
 
   /** The memory goes away. */
   lose(): void {
-    for (const group of this.groups.keys()) group.lost = true
+    for (const group of this.groups.keys()) {
+      group.lost = true
+      group.spoilt.clear()
+    }
   }
 
   /** The heap inside a block of the pool; undefined for other blocks. */
