@@ -10,9 +10,7 @@ import { assert } from '../../base/assert.js'
 import type { ByteSize } from '../../base/byte-size.js'
 import { describe } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
-import { showAsText } from '../../base/readable.js'
 import { type Context, unreachable } from '../../driver/context.js'
-import type { Span } from '../../heap/bump.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
 import { checkIsStream, openStreams, type Stream } from '../../order/stream.js'
@@ -26,6 +24,7 @@ import { type AllocateOptions, allocateLong, isLongForm } from '../long-form.js'
 import type { PoolStats } from '../pool.js'
 import { checkNotRunning } from '../sleep/running-work.js'
 import { Arena, alignUnitsOf, unitsOf } from './arena.js'
+import { ArenaMark } from './arena-mark.js'
 import { type ArenaMemory, openArenaMemory, RegionMemory } from './arena-memory.js'
 import { type AnyArenaOptions, type ArenaOptions, checkArenaOptions, parseArenaOptions } from './arena-options.js'
 import { BorrowedMemory } from './borrowed-memory.js'
@@ -43,44 +42,6 @@ assert(UNIT_BYTES === 1 << UNIT_SHIFT && UNIT_BYTES === DEFAULT_ALIGNMENT, 'a un
 const OWN_MEMORY = {
   int32: (length: number) => new Int32Array(length),
   float64: (length: number) => new Float64Array(length),
-}
-
-/**
- * A height of an arena's stack, made by `arena.mark()`. It is valid until the arena is reset, or rewound to below it.
- */
-export class ArenaMark {
-  constructor(
-    /** @internal */
-    readonly arena: ArenaPool,
-    /** @internal */
-    readonly resets: number,
-    /** @internal */
-    readonly entry: number,
-    /** @internal */
-    readonly span: Span,
-  ) {}
-
-  /**
-   * Whether the arena was rewound to below the mark.
-   * @internal
-   */
-  get isRewound(): boolean {
-    return this.entry > this.span.last
-  }
-
-  private get isStale(): boolean {
-    return this.isRewound || !this.arena.isAtReset(this.resets)
-  }
-
-  /** One line for people, such as `ArenaMark { valid }`; console.log shows it. */
-  toString(): string {
-    return `ArenaMark { ${this.isStale ? 'stale' : 'valid'} }`
-  }
-
-  /** The plain values that JSON.stringify writes. */
-  toJSON(): object {
-    return { stale: this.isStale }
-  }
 }
 
 /** Memory that is handed out by moving a pointer, and given back all at once by `reset` or `rewind`. */
@@ -394,5 +355,3 @@ const whole = (memory: ArenaMemory) => ({ memory, mostBytes: memory.committedByt
 
 /** For `epochs.join`: the epochs of one thread do not end in the middle of a call. */
 const isNow = () => true
-
-showAsText(ArenaMark)
