@@ -23,12 +23,13 @@ import type { CloseReport } from '../closable-pool.js'
 import { type AllocateOptions, allocateLong, isLongForm } from '../long-form.js'
 import type { PoolStats } from '../pool.js'
 import { checkNotRunning } from '../sleep/running-work.js'
-import { Arena, alignUnitsOf, unitsOf } from './arena.js'
+import { alignUnitsOf, unitsOf } from './arena.js'
 import { ArenaMark } from './arena-mark.js'
 import { type ArenaMemory, openArenaMemory, RegionMemory } from './arena-memory.js'
 import { type AnyArenaOptions, type ArenaOptions, checkArenaOptions, parseArenaOptions } from './arena-options.js'
 import { BorrowedMemory } from './borrowed-memory.js'
 import { Epochs, epochsIn, FIRST_EPOCH } from './epochs.js'
+import { LendableArena } from './lendable-arena.js'
 
 // A constant of this module costs less at each use than an imported binding.
 const DeviceBuffer = ImportedDeviceBuffer
@@ -45,12 +46,10 @@ const OWN_MEMORY = {
 }
 
 /** Memory that is handed out by moving a pointer, and given back all at once by `reset` or `rewind`. */
-export class ArenaPool extends Arena {
+export class ArenaPool extends LendableArena {
   private readonly memory: ArenaMemory
   protected readonly epochs: Epochs
   private resets = 0
-  /** resets and rewinds */
-  private dropped = 0
   private growths = 0
   private peakReservedBytes: number
   protected readonly staleReason = 'the buffer was already freed, or the arena reset or rewound since'
@@ -107,8 +106,10 @@ export class ArenaPool extends Arena {
     if (!buffer.allocation.isLive(0, buffer.tag)) this.refuseStale('free')
     checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) checkUser('free', stream, this)
-    stream.checkUncaptured('free')
-    if (this.region?.buffer.freed !== true) this.use(stream) // a region that was freed has no memory to order
+    if (this.scratch?.captures(stream) !== true) {
+      stream.checkUncaptured('free')
+      if (this.region?.buffer.freed !== true) this.use(stream) // a region that was freed has no memory to order
+    }
     this.bump.free(buffer.tag)
   }
 
@@ -218,6 +219,7 @@ export class ArenaPool extends Arena {
     checkNotRunning('close', this)
     this.memory.watch.checkNotTelling('close')
     if (!this.givenBack) this.finishWork()
+    this.endLoan()
     const report = { heldBuffers: this.bump.liveBlocks, heldBytes: this.bump.requestedBytes }
     this.bump.limit = this.firstUnit
     this.acceptedClocks = null
@@ -232,6 +234,8 @@ export class ArenaPool extends Arena {
   /** For `close`: all waits come before the first change, because a device that captures refuses them. */
   private finishWork(): void {
     const buffer = this.region?.buffer
+    const launch = this.scratch?.launch
+    if (launch) this.epochs.useIn(this.epoch, launch.slot)
     if (buffer !== undefined) {
       // Nothing is given back, so the host need not wait. The pool of a freed buffer knows the streams.
       const { stream } = buffer
@@ -253,7 +257,8 @@ export class ArenaPool extends Arena {
     if (!stream.context.sharesAddresses(this.context)) {
       throw unreachable('recordUse: the stream', stream.context, this.context)
     }
-    this.use(stream)
+    if (stream.capture === null) this.use(stream)
+    else if (this.scratch?.captures(stream) !== true) stream.checkUncaptured('recordUse')
   }
 
   private use(stream: Stream): void {
@@ -291,7 +296,8 @@ export class ArenaPool extends Arena {
       this.region.checkUsable('allocate')
       this.region.announce(stream)
     }
-    this.epochs.join(stream, this.epoch, isNow)
+    if (stream.capture === null) this.epochs.join(stream, this.epoch, isNow)
+    else this.scratch!.serve(stream.capture)
     const allocation = this.follow(stream)
     if (end > this.committedUnit && !this.growTo(end)) return this.refuse(bytes, alignment, orThrow)
     this.bump.limit = this.committedUnit

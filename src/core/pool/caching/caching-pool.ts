@@ -328,7 +328,7 @@ export class CachingPool extends ReservingPool implements BlockOwner {
    */
   createGraphGroup(options: GraphGroupOptions = {}): GraphGroup {
     this.checkAwake('createGraphGroup')
-    const config = groupConfig(options, this.context, Math.min(this.deviceBytes, MAX_UNITS * UNIT_BYTES))
+    const config = groupConfig(options, this.clocks, Math.min(this.deviceBytes, MAX_UNITS * UNIT_BYTES))
     if (!this.servesCaptures) {
       throw new PoolError('createGraphGroup: the pool serves no captures; use a caching pool without debug')
     }

@@ -12,6 +12,7 @@ import { checkStreamOf, type Stream } from '../../../order/stream.js'
 import type { BufferOwner } from '../../allocation.js'
 import type { DeviceBuffer } from '../../buffer.js'
 import { choice } from '../options.js'
+import { checkScratchArena, type ScratchArena } from './arena-scratch.js'
 import type { GroupConfig } from './graph-groups.js'
 import { GraphOutput, OutputAllocation, type OutputLifetime, type OutputPool } from './graph-output.js'
 import type { GroupCaptures, SharedGraphGroup } from './group-captures.js'
@@ -31,6 +32,11 @@ export interface GraphGroupOptions {
    * takes as long as a fill of that memory
    */
   readonly poison?: boolean
+  /**
+   * an arena of this thread and device that captures of the group allocate from, too, each from its present height
+   * on. Until the group is closed, the arena serves these captures alone
+   */
+  readonly arena?: ScratchArena
 }
 
 /** Options of `pool.beginCapture`. */
@@ -63,14 +69,18 @@ export interface GroupPool extends OutputPool {
   change<R>(call: string, work: () => R): R
 }
 
-/** The options with their defaults, and sizes in bytes. Throws TypeError or RangeError for bad options. */
-export function groupConfig(options: GraphGroupOptions, context: Clocks['context'], most: number): GroupConfig {
-  checkOptionNames('createGraphGroup', options, ['whenUnordered', 'maxBytes', 'poison'])
-  const { whenUnordered = 'wait', maxBytes, poison = false } = options
+/**
+ * The options with their defaults, and sizes in bytes. Throws TypeError or RangeError for bad options, and PoolError
+ * for an arena that cannot be lent.
+ */
+export function groupConfig(options: GraphGroupOptions, clocks: Clocks, most: number): GroupConfig {
+  checkOptionNames('createGraphGroup', options, ['whenUnordered', 'maxBytes', 'poison', 'arena'])
+  const { whenUnordered = 'wait', maxBytes, poison = false, arena = null } = options
   checkFlag('createGraphGroup: poison', poison)
   const refuses = choice(whenUnordered, 'createGraphGroup: whenUnordered', ['wait', 'refuse']) === 'refuse'
-  const bytes = maxBytes === undefined ? most : bytesOf(maxBytes, 'createGraphGroup: maxBytes', context)
-  return { refuses, maxBytes: Math.min(bytes, most), isLimited: bytes < most, poison }
+  const bytes = maxBytes === undefined ? most : bytesOf(maxBytes, 'createGraphGroup: maxBytes', clocks.context)
+  if (arena !== null) checkScratchArena('createGraphGroup', arena, clocks)
+  return { refuses, maxBytes: Math.min(bytes, most), isLimited: bytes < most, poison, arena }
 }
 
 /**

@@ -10,6 +10,7 @@ import type { Backing } from '../../backing/backing.js'
 import { RangeHeap } from '../../backing/range-heap.js'
 import { VirtualBacking } from '../../backing/virtual-backing.js'
 import type { Use } from '../central/deferred.js'
+import { ArenaScratch, type ScratchArena } from './arena-scratch.js'
 import { GroupCaptures } from './group-captures.js'
 import { type GroupHeap, GroupMemory, spoiltError } from './group-memory.js'
 import { GroupOrder } from './group-order.js'
@@ -34,6 +35,8 @@ export interface GroupConfig {
   readonly maxBytes: number
   readonly isLimited: boolean
   readonly poison: boolean
+  /** scratch beside that of the pool */
+  readonly arena: ScratchArena | null
 }
 
 export class GraphGroups {
@@ -48,17 +51,18 @@ export class GraphGroups {
     private readonly arenas: { readonly asleep: boolean; arenaOf(capture: Capture): unknown },
   ) {}
 
-  /** A group of this thread. Throws the driver's error if it does not reserve the addresses. */
+  /** A group of this thread. Throws the driver's error if it does not reserve the addresses. An arena must be lendable. */
   create(config: GroupConfig): GroupCaptures {
     const order = new GroupOrder(this.clocks, {
       refuses: config.refuses,
-      poison: config.poison ? stream => this.fill(memory, stream) : null,
+      poison: config.poison ? stream => this.fill(memory, lent, stream) : null,
       state: new Float64Array(GroupOrder.WORDS),
       lock: null,
     })
     const memory = this.open(config, order, this.records)
     const captures = new GroupCaptures(memory, capture => this.arenas.arenaOf(capture))
     this.groups.set(memory, captures)
+    const lent = config.arena === null ? null : new ArenaScratch(config.arena, captures)
     return captures
   }
 
@@ -173,14 +177,16 @@ export class GraphGroups {
   }
 
   /** Fills the scratch in the order of `stream`. */
-  private fill(memory: GroupMemory, stream: OrderedStream): void {
+  private fill(memory: GroupMemory, arena: ArenaScratch | null, stream: OrderedStream): void {
     const driver = this.clocks.context.activate()
     const { records, host } = this
+    const fill = (ptr: number, bytes: number) =>
+      stream.submit('launch', handle => driver.cuMemsetD8Async(ptr, POISON, bytes, handle))
     for (const record of memory.idle()) {
-      const address = host.backing.bases[records.rangeOf(record)] + records.offsetOf(record) * UNIT_BYTES
-      const bytes = records.unitsOf(record) * UNIT_BYTES
-      stream.submit('launch', handle => driver.cuMemsetD8Async(address, POISON, bytes, handle))
+      const ptr = host.backing.bases[records.rangeOf(record)] + records.offsetOf(record) * UNIT_BYTES
+      fill(ptr, records.unitsOf(record) * UNIT_BYTES)
     }
+    if (arena !== null && arena.bytes > 0) fill(arena.ptr, arena.bytes)
   }
 }
 

@@ -207,6 +207,13 @@ export class GroupOrder implements LaunchRule {
     this.release()
   }
 
+  /** The latest launch, which comes after all others; null for none. */
+  get launch(): Use | null {
+    const { clocks, state } = this
+    const stamp = state[At.launchStamp]
+    return stamp === 0 ? null : covered({ clocks, slot: state[At.launchSlot], stamp })
+  }
+
   /** Work on other devices that uses the memory. */
   get workOfPeers(): readonly Use[] {
     return (this.peers ?? []).map(covered)
