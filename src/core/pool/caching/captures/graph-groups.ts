@@ -12,8 +12,9 @@ import { VirtualBacking } from '../../backing/virtual-backing.js'
 import type { Use } from '../central/deferred.js'
 import { ArenaScratch, type ScratchArena } from './arena-scratch.js'
 import { GroupCaptures } from './group-captures.js'
-import { type GroupHeap, GroupMemory, spoiltError } from './group-memory.js'
+import { type GroupHeap, GroupMemory, type GroupSource, spoiltError } from './group-memory.js'
 import { GroupOrder } from './group-order.js'
+import { GuestMemory } from './guest-memory.js'
 import { Parts } from './parts.js'
 
 /** Fills poisoned scratch: NaN for every float type. */
@@ -22,6 +23,7 @@ export const POISON = 0xff
 /** The part of the pool's central heap that groups use. */
 export interface GroupHost {
   readonly backing: Backing
+  readonly hasOneSize: boolean
   /** Gives idle memory back to the device. */
   makeRoom(): void
   takeIdle(units: number): number
@@ -42,6 +44,8 @@ export interface GroupConfig {
 export class GraphGroups {
   /** with the captures of this thread; null for captures of other threads */
   private readonly groups = new Map<GroupMemory, GroupCaptures | null>()
+  /** captures of groups of other pools that have blocks of this one, by the memory of those groups */
+  private readonly guests = new Map<GroupMemory, GroupCaptures>()
 
   constructor(
     private readonly records: RecordTable,
@@ -60,23 +64,42 @@ export class GraphGroups {
       lock: null,
     })
     const memory = this.open(config, order, this.records)
-    const captures = new GroupCaptures(memory, capture => this.arenas.arenaOf(capture))
-    this.groups.set(memory, captures)
+    const captures = this.capturesOf(memory)
     const lent = config.arena === null ? null : new ArenaScratch(config.arena, captures)
     return captures
   }
 
   /** The memory of a group whose blocks have their records in `records`. Throws as `create` does. */
   open({ maxBytes, isLimited }: GroupConfig, order: GroupOrder, records: RecordTable): GroupMemory {
-    const { arenas, host } = this
-    const source = {
-      newHeap: (mostBytes: number) => this.newHeap(records, mostBytes),
-      makeRoom: () => host.makeRoom(),
-      isAsleep: () => arenas.asleep,
-    }
-    const memory = new GroupMemory(order, records, source, maxBytes, isLimited)
+    const memory = new GroupMemory(order, records, this.sourceFor(order, records), maxBytes, isLimited)
     this.groups.set(memory, null)
     return memory
+  }
+
+  /** A pool with blocks of one size keeps those of a capture for its group, if that is another pool's of the thread. */
+  beGuest(capture: Capture): void {
+    const { group } = capture
+    if (!this.host.hasOneSize || !(group instanceof GroupCaptures)) return
+    const { store, number } = group
+    if (!(store instanceof GroupMemory)) return
+    const guest = this.guests.get(store) ?? this.guestOf(store, number)
+    if (guest.capture === capture) return
+    capture.members.add(guest)
+    guest.begin(capture)
+  }
+
+  private guestOf(host: GroupMemory, number: number): GroupCaptures {
+    const { order } = host
+    const guest = this.capturesOf(new GuestMemory(host, this.records, this.sourceFor(order, this.records)), number)
+    this.guests.set(host, guest)
+    return guest
+  }
+
+  /** The captures of this thread that have a group's memory. */
+  private capturesOf(memory: GroupMemory, number?: number): GroupCaptures {
+    const captures = new GroupCaptures(memory, capture => this.arenas.arenaOf(capture), null, number)
+    this.groups.set(memory, captures)
+    return captures
   }
 
   /** The group of a capture of this thread, with its memory; null for none. */
@@ -92,7 +115,23 @@ export class GraphGroups {
       bytes += group.giveBack()
       if (group.isGone) this.groups.delete(group)
     }
+    for (const [group, { store }] of this.guests) if (store.closed) this.guests.delete(group)
     return bytes
+  }
+
+  /** Whether no group has memory. */
+  get empty(): boolean {
+    for (const { reservedBytes } of this.groups.keys()) if (reservedBytes > 0) return false
+    return true
+  }
+
+  /** units that no block uses */
+  get idleUnits(): number {
+    let units = 0
+    for (const { heaps } of this.groups.keys()) {
+      for (const { heaps: inside } of heaps) for (const { freeUnits } of inside) units += freeUnits
+    }
+    return units
   }
 
   /** bytes of all groups */
@@ -168,10 +207,19 @@ export class GraphGroups {
     return this.host.backing instanceof VirtualBacking
   }
 
-  private newHeap(records: RecordTable, mostBytes: number): GroupHeap {
+  private sourceFor(order: GroupOrder, records: RecordTable): GroupSource {
+    const { arenas, host } = this
+    return {
+      newHeap: (mostBytes: number) => this.newHeap(records, mostBytes, order),
+      makeRoom: () => host.makeRoom(),
+      isAsleep: () => arenas.asleep,
+    }
+  }
+
+  private newHeap(records: RecordTable, mostBytes: number, order: GroupOrder): GroupHeap {
     const { host } = this
     const { backing } = host
-    if (!(backing instanceof VirtualBacking)) return new GroupParts(records, host)
+    if (!(backing instanceof VirtualBacking)) return new GroupParts(records, host, order)
     const { granuleBytes } = backing
     return new RangeHeap(records, backing.sides, Math.ceil(mostBytes / granuleBytes) * granuleBytes)
   }
@@ -195,12 +243,14 @@ class GroupParts extends Parts implements GroupHeap {
   constructor(
     records: RecordTable,
     private readonly host: GroupHost,
+    private readonly order: GroupOrder,
   ) {
     super(records, host)
   }
 
   trim(): void {
-    for (const record of this.takeEmpty()) this.host.giveBackAfter(record, [])
+    const uses = this.order.isComplete() ? [] : this.order.work
+    for (const record of this.takeEmpty()) this.host.giveBackAfter(record, uses)
   }
 
   close(): boolean {

@@ -310,7 +310,7 @@ export class GroupMemory implements GroupStore {
   }
 
   /** Whether no work uses memory of the group, and no thread is about to submit some. */
-  private isUnused(): boolean {
+  protected isUnused(): boolean {
     const { order } = this
     if (!order.isShared || !order.isComplete()) return order.isComplete()
     this.loseContents() // a thread that comes to use an output from now on is refused

@@ -224,10 +224,14 @@ export class GroupOrder implements LaunchRule {
     return this.uses().every(isDone)
   }
 
+  /** The latest launch, and uses since then. */
+  get work(): readonly Use[] {
+    return this.uses().map(covered)
+  }
+
   /** Waits until all uses so far are complete. */
   *finish(): Waiting<void> {
-    const uses = this.uses().map(covered)
-    const pending = uses.filter(({ clocks, slot, stamp }) => clocks.completed[slot] < stamp)
+    const pending = this.work.filter(({ clocks, slot, stamp }) => clocks.completed[slot] < stamp)
     const own = pending.filter(({ clocks }) => clocks === this.clocks)
     const marks = own.map(({ clocks, slot, stamp }) => clocks.watcher.find(slot, stamp, false))
     const open = marks.filter(mark => mark !== null)
