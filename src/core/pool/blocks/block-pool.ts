@@ -205,7 +205,10 @@ export class BlockPool extends CachingPool {
     this.mend()
   }
 
-  /** Makes a pool whole that has no blocks in graphs: once all work is complete, every block that is not live is free for any stream. */
+  /**
+   * Makes a pool whole that has no blocks in graphs. Once all work is complete, every block that is not live is free
+   * for any stream.
+   */
   private mend(): void {
     this.finishWork()
     const { records, caches, central } = this

@@ -55,7 +55,10 @@ export class GraphGroups {
     private readonly arenas: { readonly asleep: boolean; arenaOf(capture: Capture): unknown },
   ) {}
 
-  /** A group of this thread. Throws the driver's error if it does not reserve the addresses. An arena must be lendable. */
+  /**
+   * A group of this thread, whose arena must be lendable. Throws the driver's error if that does not reserve the
+   * addresses.
+   */
   create(config: GroupConfig): GroupCaptures {
     const order = new GroupOrder(this.clocks, {
       refuses: config.refuses,

@@ -1,7 +1,8 @@
 // Random programs in which graphs of a group share the memory of three pools: the group's own, an arena and a block
-// pool. Between groups the arena is an ordinary one, and blocks are used eagerly all the time. The device runs work in a
-// random order. Each graph, and each eager use, writes a value of its own and copies it, so that uses side by side would
-// mix values. Some driver calls are refused. SEED replays one. Then each driver call of one program is refused in turn.
+// pool. Between groups the arena is an ordinary one, and blocks are used eagerly all the time. The device runs work in
+// a random order. Each graph, and each eager use, writes a value of its own and copies it, so that uses side by side
+// would mix values. Some driver calls are refused. SEED replays one. Then each driver call of one program is refused in
+// turn.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'

@@ -1,5 +1,5 @@
-// Memory of captures in blocks of the pool that depend on no work. Each block gets a heap of its own inside. A pool with
-// blocks of one size gives them one by one.
+// Memory of captures in blocks of the pool that depend on no work. Each block gets a heap of its own inside. A pool
+// with blocks of one size gives them one by one.
 
 import { takeAdmitted } from '../../../heap/cross-key.js'
 import type { Admission } from '../../../heap/free-run.js'
