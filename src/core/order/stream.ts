@@ -336,8 +336,8 @@ export class Stream implements CapturableStream, Disposable {
   /**
    * Records work submitted to this stream instead of running it, until `endCapture`. Another stream that is made to
    * wait for this stream is captured as well; it must be joined again, by an event, before the end. Memory for
-   * captured work comes from caching pools and block pools of one thread, or from the arena of a graph group. Throws
-   * PoolError for the default stream and for a closed stream, TypeError for an unknown mode.
+   * captured work comes from caching pools and block pools, or from the arena of a graph group. Throws PoolError for
+   * the default stream and for a closed stream, TypeError for an unknown mode.
    */
   beginCapture(mode?: CaptureMode): void {
     this.startCapture('beginCapture', mode)
@@ -546,7 +546,7 @@ export class Stream implements CapturableStream, Disposable {
    */
   checkUncaptured(call: string): void {
     if (this.capture === null) return
-    const fact = 'the stream is being captured, and only caching and block pools of one thread keep memory for a graph'
+    const fact = 'the stream is being captured, and this pool keeps no memory for a graph'
     throw new PoolError(`${call}: ${fact}; do it when the capture has ended`, 'ERR_STREAM_CAPTURED')
   }
 

@@ -153,6 +153,10 @@ for (const kind of Object.keys(KINDS)) {
       group.beginCapture(a)
       c.beginCapture()
       arena.allocate(1, a)
+      assert.deepEqual(
+        [a, c].map(({ capture }) => arena.groupOf(capture!)),
+        [group.number, 0],
+      )
       assertRefused()
       assert.throws(() => arena.allocate(1, c), lent('allocate'), 'another capture')
       c.abortCapture()

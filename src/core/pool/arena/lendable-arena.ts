@@ -4,6 +4,7 @@
 
 import { PoolError } from '../../base/errors.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
+import type { Capture } from '../../order/capture.js'
 import type { Clocks } from '../../order/clocks.js'
 import { checkStreamOf, type Stream } from '../../order/stream.js'
 import type { ArenaScratch, LentMemory, ScratchArena } from '../caching/captures/arena-scratch.js'
@@ -23,6 +24,14 @@ export abstract class LendableArena extends Arena implements ScratchArena {
    */
   get servesCaptures(): boolean {
     return this.scratch !== null
+  }
+
+  /**
+   * The number of the group that a capture belongs to; 0 for none.
+   * @internal
+   */
+  groupOf(capture: Capture): number {
+    return this.scratch?.captures({ capture }) === true ? this.scratch.group.number : 0
   }
 
   /** @internal */

@@ -124,7 +124,9 @@ for (const blockBytes of [1 * KiB, 1 * MiB]) {
       graph.launch(b)
       graph.close()
       assert.equal(blocks.tryAllocate({ stream: c }), null, 'another capture may come, and work is under way')
+      assert.equal(blocks.availableBlocks, 0)
       group.close()
+      assert.equal(blocks.availableBlocks, COUNT)
       const block = blocks.allocate({ stream: c }) // the host waits, as for all blocks of other streams
       assert.equal(b.query(), true)
       release()

@@ -67,7 +67,7 @@ export class ArenaScratch implements CaptureMember, Holding {
   /** The arena must be lendable. */
   constructor(
     private readonly arena: ScratchArena,
-    private readonly group: GroupCaptures,
+    readonly group: GroupCaptures,
   ) {
     const { entry, ptr, uses } = arena.lend(this)
     this.entry = entry

@@ -128,10 +128,11 @@ export class GraphGroups {
     return true
   }
 
-  /** units that no block uses */
+  /** units that no block uses, and which do not go back to the next request */
   get idleUnits(): number {
     let units = 0
-    for (const { heaps } of this.groups.keys()) {
+    for (const group of this.groups.keys()) {
+      const heaps = group.isEnding ? [] : group.heaps
       for (const { heaps: inside } of heaps) for (const { freeUnits } of inside) units += freeUnits
     }
     return units

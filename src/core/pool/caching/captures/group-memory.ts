@@ -254,6 +254,11 @@ export class GroupMemory implements GroupStore {
     return this.outputs?.owns(record) === true
   }
 
+  /** Whether the group is closed: what it has goes back as soon as possible. */
+  get isEnding(): boolean {
+    return this.closed
+  }
+
   /** Whether the group is closed and has nothing left. */
   get isGone(): boolean {
     return this.closed && this.scratch === null && this.outputs === null

@@ -21,8 +21,13 @@ export class GuestMemory extends GroupMemory {
     return this.capturing
   }
 
+  override get isEnding(): boolean {
+    const { closed, lost } = this.host
+    return closed || (lost && this.graphs === 0)
+  }
+
   override giveBack(): number {
-    this.closed = this.host.closed || this.host.lost
+    this.closed = this.isEnding
     return super.giveBack()
   }
 
