@@ -56,7 +56,7 @@ export function checkScratchArena(call: string, arena: ScratchArena, clocks: Clo
 }
 
 export class ArenaScratch implements CaptureMember, Holding {
-  /** true once the arena was closed */
+  /** true once the arena is closed, or an ordinary one again */
   lost = false
   readonly asleep = false // a region that sleeps is known to the graph by its pool
   /** the memory that graphs of the group write */
