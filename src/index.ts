@@ -32,13 +32,14 @@ export type { Event, EventOptions } from './core/order/event.js'
 export type { Graph } from './core/order/graph.js'
 export type { Stream, StreamOptions } from './core/order/stream.js'
 export type { LineOptions, WaitOptions } from './core/order/wait-options.js'
+export type { ArenaMark } from './core/pool/arena/arena-mark.js'
 export type {
   ArenaOptions,
   BorrowedArenaOptions,
   BorrowedRange,
   RegionArenaOptions,
 } from './core/pool/arena/arena-options.js'
-export type { ArenaMark, ArenaPool } from './core/pool/arena/arena-pool.js'
+export type { ArenaPool } from './core/pool/arena/arena-pool.js'
 export type { ArenaLease, ArenaQueue, ArenaQueueOptions } from './core/pool/arena/arena-queue.js'
 export type { DeviceArray, SameElements, TypedArray, TypedArrayConstructor, TypedArrayOf } from './core/pool/array.js'
 export type { BlockOptions } from './core/pool/blocks/block-options.js'

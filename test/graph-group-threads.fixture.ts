@@ -36,7 +36,7 @@ export function launcher(device: Device, { state, lockWords, scratch, results }:
   const order = new GroupOrder(clocks, { refuses: false, poison: null, state, lock })
   const stream = device.createStream()
   const result = results[value]
-  Capture.begin(stream, 'threadLocal', { order, begin: () => value, checkEnd: () => {}, end: () => {} })
+  Capture.begin('beginCapture', stream, 'threadLocal', { order, begin: () => value, checkEnd: () => {}, end: () => {} })
   driver.cuMemsetD8Async(scratch, value, BYTES, stream.handle)
   driver.cuMemcpyDtoDAsync(result, scratch, BYTES, stream.handle)
   const graph = stream.endCapture()

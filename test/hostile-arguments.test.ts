@@ -69,6 +69,7 @@ describe('methods with arguments of wrong types', () => {
     const wrong = (value: unknown) => value as never
     const calls: readonly (readonly [() => unknown, RegExp])[] = [
       [() => stream.beginCapture(wrong({ toString: 1 })), /^beginCapture: mode must be .*, not an Object$/],
+      [() => device.capture(stream, () => {}, wrong('local')), /^capture: mode must be .*, not 'local'$/],
       [() => main.limited(device.createPool(), '1MiB').allocate(wrong(Symbol('s'))), /^bytes must be .*Symbol\(s\)$/],
       [() => main.tagged(device.createPool()).tryAllocate(wrong({ toString: 1 })), /^bytes must be .*an Object$/],
       [() => device.attachPool(wrong({})), /^attachPool: shared must come from pool\.share\(\)/],

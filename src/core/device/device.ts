@@ -292,7 +292,7 @@ export class Device implements Disposable, AsyncDisposable {
   capture<R>(stream: Stream, work: () => R, mode?: CaptureMode): Graph<R> {
     this.open('capture')
     checkStreamOf('capture', stream, this.clocks)
-    return captureWork(stream, work, () => stream.beginCapture(mode))
+    return captureWork(stream, work, () => stream.startCapture('capture', mode))
   }
 
   /**

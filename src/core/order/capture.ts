@@ -49,16 +49,20 @@ export interface CapturableStream extends OrderedStream {
   checkCapturable(call: string): void
 }
 
-/** Graphs that share memory, one of which a capture makes. */
-export interface CaptureGroup {
-  /** the order of their launches */
-  readonly order: LaunchRule
-  /** A capture is about to begin. Returns the number of its graph. */
-  begin(capture: Capture): number
+/** Memory that has a part in the end of a capture. */
+export interface CaptureMember {
   /** Throws PoolError if the capture cannot end now. */
   checkEnd(capture: Capture): void
   /** No more work is captured, and the streams are still those of the capture. Without a graph it has failed. */
   end(capture: Capture, hasGraph: boolean): void
+}
+
+/** Graphs that share memory, one of which a capture makes. */
+export interface CaptureGroup extends CaptureMember {
+  /** the order of their launches */
+  readonly order: LaunchRule
+  /** A capture is about to begin. Returns the number of its graph. */
+  begin(capture: Capture): number
 }
 
 /** captures that this thread has begun */
@@ -69,8 +73,12 @@ export class Capture extends VectorClocks implements OpenCapture {
   readonly id = ++captures
   /** true once the streams run their work again */
   ended = false
+  /** true once it has ended without a graph */
+  failed = false
   /** the memory that pools keep for the capture */
   readonly holdings = new Set<Holding>()
+  /** the group, and other memory that its graphs share */
+  readonly members = new Set<CaptureMember>()
   /** of a graph in a group: its number there */
   number = 0
   /** of the graph */
@@ -82,15 +90,24 @@ export class Capture extends VectorClocks implements OpenCapture {
     readonly origin: CapturableStream,
     /** another library begins and ends the capture */
     private readonly announced: boolean,
-    private readonly group: CaptureGroup | null,
+    readonly group: CaptureGroup | null,
   ) {
     super()
+    if (group !== null) this.members.add(group)
   }
 
-  /** Work submitted to the open `stream` is recorded from now on. Throws TypeError for an unknown mode. */
-  static begin(stream: CapturableStream, mode: CaptureMode, group: CaptureGroup | null = null): void {
+  /**
+   * Work submitted to the open `stream` is recorded from now on. Throws TypeError, in the name of `call`, for an
+   * unknown mode.
+   */
+  static begin(
+    call: string,
+    stream: CapturableStream,
+    mode: CaptureMode = 'global',
+    group: CaptureGroup | null = null,
+  ): void {
     if (typeof mode !== 'string' || !Object.hasOwn(MODES, mode)) {
-      throw new WrongTypeError(`beginCapture: mode must be ${Object.keys(MODES).join(', ')}, not ${describe(mode)}`)
+      throw new WrongTypeError(`${call}: mode must be ${Object.keys(MODES).join(', ')}, not ${describe(mode)}`)
     }
     const capture = new Capture(stream, false, group)
     capture.start(() => stream.context.activate().cuStreamBeginCapture(stream.handle, MODES[mode]))
@@ -141,7 +158,7 @@ export class Capture extends VectorClocks implements OpenCapture {
    */
   end<R>(result: R): Graph<R> {
     const { clocks } = this.origin
-    this.group?.checkEnd(this)
+    this.checkEnd()
     const graph = this.endOnDriver()
     let executable: number
     const driver = clocks.context.activate()
@@ -185,9 +202,13 @@ export class Capture extends VectorClocks implements OpenCapture {
     if (context.activate().cuStreamIsCapturing(handle)) {
       throw new PoolError('endCapture: the stream is still captured; end the capture first', 'ERR_STREAM_CAPTURED')
     }
-    this.group?.checkEnd(this)
+    this.checkEnd()
     this.finish(true)
     return this.memory
+  }
+
+  private checkEnd(): void {
+    for (const member of this.members) member.checkEnd(this)
   }
 
   private start(begin: () => void): void {
@@ -235,8 +256,9 @@ export class Capture extends VectorClocks implements OpenCapture {
 
   private finish(hasGraph: boolean): void {
     const { context, clocks } = this.origin
-    this.group?.end(this, hasGraph)
+    for (const member of this.members) member.end(this, hasGraph)
     this.ended = true
+    this.failed = !hasGraph
     for (const stream of this.streams) this.leave(stream)
     clocks.captures.delete(this)
     const blocking = [...clocks.captures].find(other => other.blocksDefault) ?? null

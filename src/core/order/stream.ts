@@ -336,13 +336,21 @@ export class Stream implements CapturableStream, Disposable {
   /**
    * Records work submitted to this stream instead of running it, until `endCapture`. Another stream that is made to
    * wait for this stream is captured as well; it must be joined again, by an event, before the end. Memory for
-   * captured work comes from caching pools only. Throws PoolError for the default stream and for a closed stream,
-   * TypeError for an unknown mode.
+   * captured work comes from caching pools and block pools, or from the arena of a graph group. Throws PoolError for
+   * the default stream and for a closed stream, TypeError for an unknown mode.
    */
-  beginCapture(mode: CaptureMode = 'global'): void {
-    this.checkOpen('beginCapture')
-    this.checkCapturable('beginCapture')
-    Capture.begin(this, mode)
+  beginCapture(mode?: CaptureMode): void {
+    this.startCapture('beginCapture', mode)
+  }
+
+  /**
+   * `beginCapture` in the name of `call`.
+   * @internal
+   */
+  startCapture(call: string, mode?: CaptureMode): void {
+    this.checkOpen(call)
+    this.checkCapturable(call)
+    Capture.begin(call, this, mode)
   }
 
   /**
@@ -538,7 +546,7 @@ export class Stream implements CapturableStream, Disposable {
    */
   checkUncaptured(call: string): void {
     if (this.capture === null) return
-    const fact = 'the stream is being captured, and only ordinary caching pools keep memory for a graph'
+    const fact = 'the stream is being captured, and this pool keeps no memory for a graph'
     throw new PoolError(`${call}: ${fact}; do it when the capture has ended`, 'ERR_STREAM_CAPTURED')
   }
 

@@ -350,11 +350,12 @@ export class DeviceBuffer implements Disposable {
   }
 
   /**
-   * Throws unless `pool` handed the buffer out.
+   * What takes the buffer back when it is passed to `pool.free`. Throws unless `pool` handed the buffer out.
    * @internal
    */
-  checkPool(pool: BufferOwner): void {
+  ownerFor(pool: BufferOwner): BufferOwner {
     if (this.pool !== pool) throw new PoolError('free: the buffer came from another pool; use buffer.free()')
+    return pool
   }
 
   /**

@@ -78,8 +78,7 @@ export abstract class Pool {
    */
   free(buffer: DeviceBuffer | DeviceArray, stream?: Stream): void {
     const whole = buffer instanceof DeviceBuffer ? buffer : wholeBuffer('free', buffer)
-    whole.checkPool(this)
-    this.release(whole, stream)
+    whole.ownerFor(this).release(whole, stream)
   }
 
   /**

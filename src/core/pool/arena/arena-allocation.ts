@@ -1,3 +1,4 @@
+import { PoolError } from '../../base/errors.js'
 import type { Span } from '../../heap/bump.js'
 import type { Stream } from '../../order/stream.js'
 import type { Allocation, BufferOwner, BufferSource } from '../allocation.js'
@@ -65,19 +66,38 @@ export class ArenaAllocation implements Allocation {
   }
 }
 
-/** The same in memory of another pool, which other arenas need not ask for. */
-class RegionAllocation extends ArenaAllocation {
+/** The same in memory of another pool, or for captured work, where uses are checked. */
+class CheckedAllocation extends ArenaAllocation {
+  /** null for memory that is no scratch of captured work */
+  private readonly capture = this.stream.capture
+
   override addressOf(record: number, entry: number, call: string): number {
     const address = super.addressOf(record, entry, call)
-    this.region!.checkUsable(call)
+    this.region?.checkUsable(call)
     return address
   }
 
+  override recordUse(record: number, entry: number, stream: Stream): void {
+    this.checkCaptured(stream, 'recordUse')
+    super.recordUse(record, entry, stream)
+  }
+
   noteUse(stream: Stream, call: string): void {
-    this.region!.buffer.noteUse(stream, call)
+    this.region?.buffer.noteUse(stream, call)
+    this.checkCaptured(stream, call)
+  }
+
+  private checkCaptured(stream: Stream, call: string): void {
+    if (this.capture === null || this.capture === stream.capture) return
+    throw new PoolError(
+      `${call}: the buffer is scratch of a graph that is being captured, and this stream is not part of that capture; ` +
+        'copy results to an output of the group (group.allocateOutput), and use that after a launch',
+      'ERR_STREAM_CAPTURED',
+    )
   }
 }
 
 export function allocationOf(...of: ConstructorParameters<typeof ArenaAllocation>): ArenaAllocation {
-  return of[4] === null ? new ArenaAllocation(...of) : new RegionAllocation(...of)
+  const [, , stream, , region] = of
+  return region === null && stream.capture === null ? new ArenaAllocation(...of) : new CheckedAllocation(...of)
 }

@@ -211,9 +211,11 @@ export class RegionMemory implements ArenaMemory {
 
   /** `stream` is about to use memory of the arena. A closed stream has announced itself before, if it allocated. */
   announce(stream: Stream): void {
-    if (stream === this.buffer.stream || stream.closed || this.users.has(stream)) return
-    this.buffer.recordUse(stream)
-    this.users.add(stream)
+    if (stream.capture !== null) this.buffer.recordUse(stream)
+    else if (stream !== this.buffer.stream && !stream.closed && !this.users.has(stream)) {
+      this.buffer.recordUse(stream)
+      this.users.add(stream)
+    }
   }
 
   segments(): PoolSegment[] {

@@ -11,8 +11,8 @@ import { signal } from '../../order/order.fixture.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { GpuDevice } from '../gpu-device.fixture.js'
 import { fallback } from '../wrappers/fallback.js'
+import type { ArenaMark } from './arena-mark.js'
 import type { ArenaOptions } from './arena-options.js'
-import type { ArenaMark } from './arena-pool.js'
 
 const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)
 const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? 2000)

@@ -10,9 +10,7 @@ import { assert } from '../../base/assert.js'
 import type { ByteSize } from '../../base/byte-size.js'
 import { describe } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
-import { showAsText } from '../../base/readable.js'
 import { type Context, unreachable } from '../../driver/context.js'
-import type { Span } from '../../heap/bump.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
 import { checkIsStream, openStreams, type Stream } from '../../order/stream.js'
@@ -25,11 +23,13 @@ import type { CloseReport } from '../closable-pool.js'
 import { type AllocateOptions, allocateLong, isLongForm } from '../long-form.js'
 import type { PoolStats } from '../pool.js'
 import { checkNotRunning } from '../sleep/running-work.js'
-import { Arena, alignUnitsOf, unitsOf } from './arena.js'
+import { alignUnitsOf, unitsOf } from './arena.js'
+import { ArenaMark } from './arena-mark.js'
 import { type ArenaMemory, openArenaMemory, RegionMemory } from './arena-memory.js'
 import { type AnyArenaOptions, type ArenaOptions, checkArenaOptions, parseArenaOptions } from './arena-options.js'
 import { BorrowedMemory } from './borrowed-memory.js'
 import { Epochs, epochsIn, FIRST_EPOCH } from './epochs.js'
+import { LendableArena } from './lendable-arena.js'
 
 // A constant of this module costs less at each use than an imported binding.
 const DeviceBuffer = ImportedDeviceBuffer
@@ -45,51 +45,11 @@ const OWN_MEMORY = {
   float64: (length: number) => new Float64Array(length),
 }
 
-/**
- * A height of an arena's stack, made by `arena.mark()`. It is valid until the arena is reset, or rewound to below it.
- */
-export class ArenaMark {
-  constructor(
-    /** @internal */
-    readonly arena: ArenaPool,
-    /** @internal */
-    readonly resets: number,
-    /** @internal */
-    readonly entry: number,
-    /** @internal */
-    readonly span: Span,
-  ) {}
-
-  /**
-   * Whether the arena was rewound to below the mark.
-   * @internal
-   */
-  get isRewound(): boolean {
-    return this.entry > this.span.last
-  }
-
-  private get isStale(): boolean {
-    return this.isRewound || !this.arena.isAtReset(this.resets)
-  }
-
-  /** One line for people, such as `ArenaMark { valid }`; console.log shows it. */
-  toString(): string {
-    return `ArenaMark { ${this.isStale ? 'stale' : 'valid'} }`
-  }
-
-  /** The plain values that JSON.stringify writes. */
-  toJSON(): object {
-    return { stale: this.isStale }
-  }
-}
-
 /** Memory that is handed out by moving a pointer, and given back all at once by `reset` or `rewind`. */
-export class ArenaPool extends Arena {
+export class ArenaPool extends LendableArena {
   private readonly memory: ArenaMemory
   protected readonly epochs: Epochs
   private resets = 0
-  /** resets and rewinds */
-  private dropped = 0
   private growths = 0
   private peakReservedBytes: number
   protected readonly staleReason = 'the buffer was already freed, or the arena reset or rewound since'
@@ -146,8 +106,10 @@ export class ArenaPool extends Arena {
     if (!buffer.allocation.isLive(0, buffer.tag)) this.refuseStale('free')
     checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) checkUser('free', stream, this)
-    stream.checkUncaptured('free')
-    if (this.region?.buffer.freed !== true) this.use(stream) // a region that was freed has no memory to order
+    if (this.scratch?.captures(stream) !== true) {
+      stream.checkUncaptured('free')
+      if (this.region?.buffer.freed !== true) this.use(stream) // a region that was freed has no memory to order
+    }
     this.bump.free(buffer.tag)
   }
 
@@ -257,6 +219,7 @@ export class ArenaPool extends Arena {
     checkNotRunning('close', this)
     this.memory.watch.checkNotTelling('close')
     if (!this.givenBack) this.finishWork()
+    this.endLoan()
     const report = { heldBuffers: this.bump.liveBlocks, heldBytes: this.bump.requestedBytes }
     this.bump.limit = this.firstUnit
     this.acceptedClocks = null
@@ -271,6 +234,8 @@ export class ArenaPool extends Arena {
   /** For `close`: all waits come before the first change, because a device that captures refuses them. */
   private finishWork(): void {
     const buffer = this.region?.buffer
+    const launch = this.scratch?.launch
+    if (launch) this.epochs.useIn(this.epoch, launch.slot)
     if (buffer !== undefined) {
       // Nothing is given back, so the host need not wait. The pool of a freed buffer knows the streams.
       const { stream } = buffer
@@ -292,7 +257,8 @@ export class ArenaPool extends Arena {
     if (!stream.context.sharesAddresses(this.context)) {
       throw unreachable('recordUse: the stream', stream.context, this.context)
     }
-    this.use(stream)
+    if (stream.capture === null) this.use(stream)
+    else if (this.scratch?.captures(stream) !== true) stream.checkUncaptured('recordUse')
   }
 
   private use(stream: Stream): void {
@@ -330,7 +296,8 @@ export class ArenaPool extends Arena {
       this.region.checkUsable('allocate')
       this.region.announce(stream)
     }
-    this.epochs.join(stream, this.epoch, isNow)
+    if (stream.capture === null) this.epochs.join(stream, this.epoch, isNow)
+    else this.scratch!.serve(stream.capture)
     const allocation = this.follow(stream)
     if (end > this.committedUnit && !this.growTo(end)) return this.refuse(bytes, alignment, orThrow)
     this.bump.limit = this.committedUnit
@@ -394,5 +361,3 @@ const whole = (memory: ArenaMemory) => ({ memory, mostBytes: memory.committedByt
 
 /** For `epochs.join`: the epochs of one thread do not end in the middle of a call. */
 const isNow = () => true
-
-showAsText(ArenaMark)

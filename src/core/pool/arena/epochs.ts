@@ -9,6 +9,7 @@ import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
 import type { Stream } from '../../order/stream.js'
 import { loadAcquire } from '../../threads/memory-order.js'
 import type { Region } from '../../threads/region.js'
+import type { Use } from '../caching/central/deferred.js'
 
 /** The first epoch. */
 export const FIRST_EPOCH = 1
@@ -101,6 +102,38 @@ export class Epochs {
   begun(epoch: number): void {
     this.raise(this.state.used, this.state.slots[epoch & 1] - 1, epoch)
     if ((epoch & (REFRESH - 1)) === 0) this.refresh((epoch - LONG_AGO) | 0)
+  }
+
+  /** The work that may use memory of an epoch, of this and of other devices. */
+  usesIn(epoch: number): Use[] {
+    const { clocks } = this
+    const uses: Use[] = []
+    for (let slot = 0; slot < clocks.slotLimit; slot++) {
+      if (this.isUser(slot, epoch)) uses.push({ clocks, slot, stamp: clocks.covering(slot) })
+    }
+    for (const [peer, used] of this.peers) {
+      const [slot, stamp] = peer.covering
+      if (((used - epoch) | 0) >= 0) uses.push({ clocks: peer.clocks, slot, stamp })
+    }
+    return uses
+  }
+
+  /**
+   * An epoch ends, and the next begins at a stamp of a slot that comes after all use of the memory that is given back.
+   * Those who used other memory go on to.
+   */
+  endAt(epoch: number, slot: number, stamp: number): void {
+    const { slotLimit } = this.clocks
+    for (let user = 0; user < slotLimit; user++) {
+      if (this.isUser(user, epoch)) this.raise(this.state.used, user, epoch + 1)
+    }
+    for (const [peer, used] of this.peers) if (((used - epoch) | 0) >= 0) this.peers.set(peer, epoch + 1)
+    this.beginAt(epoch + 1, slot, stamp)
+  }
+
+  /** Work of a slot may use memory of an epoch. */
+  useIn(epoch: number, slot: number): void {
+    this.raise(this.state.used, slot, epoch)
   }
 
   /** Waits on the host for work of other devices. */

@@ -79,12 +79,16 @@ export function checkBlocks(pool: Blocks): void {
   )
 }
 
-/** Why there is no block for `bytes`. */
-export function noBlock(bytes: number, pool: Blocks, stats: PoolStats): OutOfMemoryError {
+/** Why there is no block for `bytes`; `kept` are kept for graphs. */
+export function noBlock(bytes: number, pool: Blocks, stats: PoolStats, kept = 0): OutOfMemoryError {
   const { context, blockBytes, count, maxCount } = pool
   const { freeBytes } = context.activate().cuMemGetInfo()
   const all =
-    maxCount === 1 ? 'the only block is handed out: free it' : `all ${maxCount} blocks are handed out: free some`
+    kept > 0
+      ? `all ${maxCount} blocks are handed out, or kept for graphs (${kept}): free some, close graphs and their groups`
+      : maxCount === 1
+        ? 'the only block is handed out: free it'
+        : `all ${maxCount} blocks are handed out: free some`
   const isFull = bytes <= blockBytes && count < maxCount
   const obstacle =
     bytes > blockBytes

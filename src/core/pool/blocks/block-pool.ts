@@ -8,7 +8,7 @@ import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { State } from '../../heap/records.js'
 import { classOf, MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
-import { Stream } from '../../order/stream.js'
+import type { Stream } from '../../order/stream.js'
 import type { SegmentBacking } from '../backing/segment-backing.js'
 import { SlabSource } from '../backing/slab-source.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
@@ -32,10 +32,8 @@ const TAKES_PER_LAST = 16
 /** The mark of a cached block that waits for no work. */
 const SETTLED = markBefore(0)
 
-/** Buffers of one size, out of slabs. It is a caching pool with these differences, and serves no captured stream. */
+/** Buffers of one size, out of slabs. It is a caching pool with these differences. */
 export class BlockPool extends CachingPool {
-  /** @internal */
-  override readonly servesCaptures = false
   /** size of each block, a multiple of 256 */
   readonly blockBytes: number
   /** most blocks that the pool may come to have */
@@ -199,25 +197,18 @@ export class BlockPool extends CachingPool {
   }
 
   /**
-   * Refuses a stream that is captured, as `allocate` does.
-   * @internal
-   */
-  protected override releaseSlowly(block: Block, given: number, stream: Stream = block.stream): void {
-    const own = stream instanceof Stream && stream.clocks === this.clocks ? stream : block.stream
-    if (block.isLive(block.record, given)) own.checkUncaptured('free')
-    super.releaseSlowly(block, given, stream)
-  }
-
-  /**
    * After a call was cut short.
    * @internal
    */
   protected override refuseCut(call: string): void {
-    if (this.central.backing.watch.isTelling) super.refuseCut(call)
+    if (this.central.backing.watch.isTelling || !this.central.arenas.empty) super.refuseCut(call)
     this.mend()
   }
 
-  /** Makes the pool whole: once all work is complete, every block that is not live is free for any stream. */
+  /**
+   * Makes a pool whole that has no blocks in graphs. Once all work is complete, every block that is not live is free
+   * for any stream.
+   */
   private mend(): void {
     this.finishWork()
     const { records, caches, central } = this
@@ -251,7 +242,8 @@ export class BlockPool extends CachingPool {
     if (isLongForm(bytes, stream)) return allocateLong(this, bytes, stream, alignment, mayFail)
     checkByteCount(bytes, 'bytes')
     if (alignment !== undefined) checkAlignment(alignment, this.alignment)
-    this.checkStream('allocate', stream)
+    const isCaptured = Boolean(stream?.capture) && stream.clocks === this.acceptedClocks
+    if (!isCaptured) this.checkStream('allocate', stream)
     if (bytes <= this.blockBytes) return this.answer(this.units, 1, bytes, stream, mayFail)
     if (mayFail) return null
     throw this.outOfMemory(bytes)
@@ -266,7 +258,10 @@ export class BlockPool extends CachingPool {
     mayFail: boolean,
   ): DeviceBuffer | null {
     const buffer = super.answer(units, alignUnits, bytes, stream, mayFail)
-    if (buffer !== null) this.last = buffer.allocation as Block
+    if (buffer === null) return null
+    const block = buffer.allocation as Block
+    if (stream.capture === null) this.last = block
+    else block.state = State.shared // so that no free caches it: it is the graph's
     return buffer
   }
 
@@ -304,6 +299,11 @@ export class BlockPool extends CachingPool {
     throw new PoolError('maxPoolBytes: the blocks of a block pool are fixed; make it with a larger maxCount instead')
   }
 
+  /** Throws PoolError: groups are made by caching pools. Their captures have blocks of this pool, too. */
+  override createGraphGroup(): never {
+    throw new PoolError('createGraphGroup: a block pool makes no groups; make one of a pool of createPool')
+  }
+
   /** Throws PoolError: the pool is made with its first blocks. */
   override reserve(): never {
     throw new PoolError('reserve: a block pool is made with its blocks; raise count instead')
@@ -315,11 +315,15 @@ export class BlockPool extends CachingPool {
   }
 
   /**
-   * Blocks that are not handed out, with those that the pool may grow by. Some may serve one stream only, until the
-   * host sees its work on them complete.
+   * Blocks that are neither handed out nor kept for graphs, with those that the pool may grow by. Some may serve one
+   * stream only, until the host sees its work on them complete.
    */
   get availableBlocks(): number {
-    return this.closed ? 0 : this.maxCount - this.stats().liveBuffers
+    return this.closed ? 0 : this.maxCount - this.stats().liveBuffers - this.keptBlocks
+  }
+
+  private get keptBlocks(): number {
+    return this.central.arenas.keptUnits / this.units
   }
 
   override resetPeaks(): void {
@@ -331,13 +335,14 @@ export class BlockPool extends CachingPool {
     this.putLast()
     const stats = super.stats()
     const { liveBytes, reservedBytes, pendingBytes, cacheMisses } = stats
+    const keptBytes = this.closed ? 0 : this.keptBlocks * this.blockBytes
     return {
       ...stats,
       reservedBytes: reservedBytes + this.slabs.paddingBytes,
       peakReservedBytes: Math.max(stats.peakReservedBytes, reservedBytes + this.slabs.paddingBytes),
       cachedBytes: 0,
       pendingBytes: pendingBytes + this.unsettled().length * this.blockBytes,
-      largestFreeBytes: reservedBytes > liveBytes && !this.closed ? this.blockBytes : 0,
+      largestFreeBytes: reservedBytes > liveBytes + keptBytes && !this.closed ? this.blockBytes : 0,
       cacheMisses: cacheMisses - this.fresh,
     }
   }
@@ -357,6 +362,6 @@ export class BlockPool extends CachingPool {
 
   /** @internal */
   protected override outOfMemory(bytes: number): OutOfMemoryError {
-    return noBlock(bytes, this, this.stats())
+    return noBlock(bytes, this, this.stats(), this.keptBlocks)
   }
 }

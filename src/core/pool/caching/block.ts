@@ -31,8 +31,8 @@ export interface BlockOwner extends BufferSource {
   refuseStale(call: string): never
   /** whether `checkUse` must be called before each use of an address */
   readonly isGuarded: boolean
-  /** throws PoolError, in the name of `call`, if memory of the pool cannot be used now */
-  checkUse(call: string): void
+  /** throws PoolError, in the name of `call`, if a block, or memory of the pool, cannot be used now */
+  checkUse(call: string, record: number): void
 }
 
 /** The blocks that one stream caches, in their stacks. */
@@ -123,7 +123,7 @@ export class Block implements Allocation {
 
   addressOf(_record: number, tag: number, call: string): number {
     if (!this.isLive(this.record, tag)) this.pool.refuseStale(call)
-    if (this.pool.isGuarded) this.pool.checkUse(call)
+    if (this.pool.isGuarded) this.pool.checkUse(call, this.record)
     return this.pool.addressOfRecord(this.record)
   }
 

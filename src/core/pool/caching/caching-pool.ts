@@ -328,7 +328,7 @@ export class CachingPool extends ReservingPool implements BlockOwner {
    */
   createGraphGroup(options: GraphGroupOptions = {}): GraphGroup {
     this.checkAwake('createGraphGroup')
-    const config = groupConfig(options, this.context, Math.min(this.deviceBytes, MAX_UNITS * UNIT_BYTES))
+    const config = groupConfig(options, this.clocks, Math.min(this.deviceBytes, MAX_UNITS * UNIT_BYTES))
     if (!this.servesCaptures) {
       throw new PoolError('createGraphGroup: the pool serves no captures; use a caching pool without debug')
     }
@@ -490,7 +490,7 @@ export class CachingPool extends ReservingPool implements BlockOwner {
   announceUse(block: Block, stream: Stream): void {
     if (!stream.context.sharesAddresses(this.context))
       throw unreachable('recordUse: the stream', stream.context, this.context)
-    if (this.isGuarded) this.checkUse('recordUse')
+    if (this.isGuarded) this.checkUse('recordUse', block.record)
     this.noteUse(block, stream)
   }
 
@@ -703,7 +703,7 @@ export class CachingPool extends ReservingPool implements BlockOwner {
    */
   refuseUses(refuses: boolean): void {
     this.acceptedClocks = refuses ? null : this.clocks
-    this.isGuarded = refuses || this.clocks.captures.size > 0
+    this.isGuarded = refuses || this.mustGuard
     this.central.arenas.asleep = refuses
   }
 
@@ -772,12 +772,19 @@ export class CachingPool extends ReservingPool implements BlockOwner {
   }
 
   /** @internal */
-  checkUse(call: string): void {
+  checkUse(call: string, record = 0): void {
     if (looksOnly(call)) return
     // An address alone uses no memory.
     if (this.asleep && call !== 'ptr') throw this.sleeper!.asleepError(call)
-    this.central.arenas.noteAddress()
-    if (!this.asleep && this.clocks.captures.size === 0) this.isGuarded = false
+    const { arenas } = this.central
+    if (call !== 'ptr') arenas.groups.checkUse(call, record)
+    arenas.noteAddress()
+    if (!this.asleep && !this.mustGuard) this.isGuarded = false
+  }
+
+  /** Whether uses are noted, or refused, while the pool is awake. */
+  private get mustGuard(): boolean {
+    return this.clocks.captures.size > 0 || this.central.arenas.groups.hasSpoilt
   }
 
   private async changeSleep(call: string, change: (sleeper: Sleeper) => Promise<void>): Promise<void> {

@@ -505,12 +505,17 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
    */
   createGraphGroup(options: GraphGroupOptions = {}): GraphGroup {
     this.checkOpen('createGraphGroup')
-    const config = groupConfig(options, this.context, Math.min(this.deviceBytes, MAX_UNITS * UNIT_BYTES))
+    const config = groupConfig(options, this.clocks, Math.min(this.deviceBytes, MAX_UNITS * UNIT_BYTES))
     if (this.descriptor.kind !== 'caching' || this.config.backing !== 'virtual') {
       throw new PoolError(
         "createGraphGroup: threads share graph groups in a pool of createSharedPool with backing 'virtual' alone; " +
           'use such a pool, or one of this thread',
         'ERR_NOT_SUPPORTED',
+      )
+    }
+    if (config.arena !== null) {
+      throw new PoolError(
+        'createGraphGroup: a group that threads share has no arena; make the group in a pool of createPool',
       )
     }
     return this.groups.create(config)

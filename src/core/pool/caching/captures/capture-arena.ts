@@ -117,6 +117,11 @@ export class CaptureArena implements Holding {
     return this.uses !== null && this.parts.empty
   }
 
+  /** Units that are not in use, and which the pool does not have either. */
+  get keptUnits(): number {
+    return this.kept.reduce((sum, { record }) => sum + this.records.unitsOf(record), this.parts.idleUnits)
+  }
+
   /** The heap inside a block of the pool; undefined for one that is kept whole. */
   heapIn(record: number): SegregatedFit | undefined {
     return this.parts.heapIn(record)

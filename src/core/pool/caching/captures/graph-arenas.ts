@@ -102,8 +102,23 @@ export class GraphArenas implements ArenaSource, CaptureObserver {
     for (const record of this.deferred.announcedTo(stream)) this.lend(record, stream.capture!)
   }
 
+  get hasOneSize(): boolean {
+    return this.memory.hasOneSize
+  }
+
   takeIdle(units: number): number {
     return this.memory.takeIdle(units)
+  }
+
+  /** Whether no graph has, or had, memory that has not come back. */
+  get empty(): boolean {
+    this.forgetEmpty()
+    return this.arenas.size === 0 && this.groups.empty
+  }
+
+  /** Units that are not in use, and kept for graphs. */
+  get keptUnits(): number {
+    return [...this.arenas].reduce((sum, arena) => sum + arena.keptUnits, this.groups.idleUnits)
   }
 
   takeBack(record: number, uses: readonly Use[]): void {
@@ -138,9 +153,15 @@ export class GraphArenas implements ArenaSource, CaptureObserver {
 
   /** The arena of a capture, which it makes at first. */
   arenaOf(capture: Capture): CaptureArena {
-    const known = this.find(arena => arena.capture === capture)
+    const find = () => this.find(arena => arena.capture === capture)
+    const known = find()
     if (known !== undefined) return known
     this.forgetEmpty()
+    this.groups.beGuest(capture) // its memory makes the arena
+    return find() ?? this.newArena(capture)
+  }
+
+  private newArena(capture: Capture): CaptureArena {
     const group = this.groups.of(capture)
     const arena =
       group === null

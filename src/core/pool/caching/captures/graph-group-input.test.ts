@@ -27,7 +27,8 @@ describe('graph groups: bad input', () => {
     const device = new TestDevice()
     const refusal = { name: 'PoolError', message: /^createGraphGroup: the pool serves no captures/ }
     assert.throws(() => device.createPool({ debug: true }).createGraphGroup(), refusal)
-    assert.throws(() => device.createBlockPool({ blockBytes: 1 * MiB, count: 2 }).createGraphGroup(), refusal)
+    const blocks = device.createBlockPool({ blockBytes: 1 * MiB, count: 2 })
+    assert.throws(() => blocks.createGraphGroup(), /^PoolError: createGraphGroup: a block pool makes no groups/)
   })
 
   it('one capture of a group at a time', () => {
@@ -60,6 +61,7 @@ describe('graph groups: bad input', () => {
     assert.throws(() => group.beginCapture(null as never), TypeError)
     assert.throws(() => group.beginCapture(device.defaultStream), /the default stream cannot be captured/)
     assert.throws(() => group.beginCapture(a, 'local' as never), /beginCapture: mode must be/)
+    assert.throws(() => group.capture(a, () => {}, 'local' as never), /^TypeError: capture: mode must be/)
     assert.throws(() => group.capture(a, 5 as never), /capture: work must be a function/)
     assert.throws(() => group.capture(a, async () => {}), /capture: work must not be asynchronous/)
     a.close()

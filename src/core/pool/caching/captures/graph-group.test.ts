@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../../base/bytes.js'
-import { PoolError } from '../../../base/errors.js'
+import { CudaError, PoolError } from '../../../base/errors.js'
 import { signal } from './graph-capture.fixture.js'
 import { checkPool, endsOf, KINDS, setUpGroup, writer } from './graph-group.fixture.js'
 
@@ -242,9 +242,45 @@ for (const backing of KINDS) {
       assert.deepEqual([group.stats().graphs, group.stats().pinnedBytes], [0, 1 * MiB])
       assert.equal(output.overwritten, true)
       held.free()
+      assert.equal(group.stats().pinnedBytes, 0)
       const next = group.capture(a, () => [1, 2].map(() => pool.allocate(1 * MiB, a).ptr))
       assert.ok(next.result.includes(output.ptr))
       checkPool(pool)
+    })
+
+    it('refuses uses of buffers that a capture without a graph holds, since other graphs may write there', () => {
+      for (const how of ['abort', 'refused'] as const) {
+        const { device, pool, group, a, b } = setUpGroup({ backing })
+        const copy = pool.allocate(1 * MiB, b)
+        const earlier = how === 'abort' ? writer({ pool, group }, a, 1) : null
+        group.beginCapture(a)
+        const held = pool.allocate(1 * MiB, a)
+        held.fill(5)
+        if (how === 'abort') a.abortCapture()
+        else {
+          device.driver.failCall({ call: 'cuGraphInstantiate', code: 999 })
+          assert.throws(() => a.endCapture(), CudaError)
+          device.driver.clearFaults()
+        }
+        copy.fill(3) // a use of another buffer changes nothing
+        for (const [call, use] of Object.entries({
+          fill: () => held.fill(1),
+          copyFrom: () => copy.copyFrom(held),
+          recordUse: () => held.recordUse(b),
+        })) {
+          const message = new RegExp(`^${call}: the capture that allocated the buffer made no graph`)
+          assert.throws(use, { code: 'ERR_BUFFER_FREED', message })
+        }
+        assert.ok(String(held).includes('live') && held.ptr > 0)
+        pool.free(held)
+        earlier?.launch()
+        if (earlier !== null) assert.deepEqual(endsOf(earlier.result), [1, 1])
+        earlier?.close()
+        const { result } = group.capture(a, () => pool.allocate(1 * MiB, a))
+        result.fill(2)
+        assert.deepEqual(endsOf(result), [2, 2], 'a buffer in its place can be used')
+        checkPool(pool)
+      }
     })
 
     it('shows graphs that rely on old contents: poison fills the scratch before each launch', () => {

@@ -12,6 +12,7 @@ import { checkStreamOf, type Stream } from '../../../order/stream.js'
 import type { BufferOwner } from '../../allocation.js'
 import type { DeviceBuffer } from '../../buffer.js'
 import { choice } from '../options.js'
+import { checkScratchArena, type ScratchArena } from './arena-scratch.js'
 import type { GroupConfig } from './graph-groups.js'
 import { GraphOutput, OutputAllocation, type OutputLifetime, type OutputPool } from './graph-output.js'
 import type { GroupCaptures, SharedGraphGroup } from './group-captures.js'
@@ -31,6 +32,11 @@ export interface GraphGroupOptions {
    * takes as long as a fill of that memory
    */
   readonly poison?: boolean
+  /**
+   * an arena of this thread and device that captures of the group allocate from, too, each from its present height
+   * on. Until the group is closed, the arena serves these captures alone
+   */
+  readonly arena?: ScratchArena
 }
 
 /** Options of `pool.beginCapture`. */
@@ -63,14 +69,18 @@ export interface GroupPool extends OutputPool {
   change<R>(call: string, work: () => R): R
 }
 
-/** The options with their defaults, and sizes in bytes. Throws TypeError or RangeError for bad options. */
-export function groupConfig(options: GraphGroupOptions, context: Clocks['context'], most: number): GroupConfig {
-  checkOptionNames('createGraphGroup', options, ['whenUnordered', 'maxBytes', 'poison'])
-  const { whenUnordered = 'wait', maxBytes, poison = false } = options
+/**
+ * The options with their defaults, and sizes in bytes. Throws TypeError or RangeError for bad options, and PoolError
+ * for an arena that cannot be lent.
+ */
+export function groupConfig(options: GraphGroupOptions, clocks: Clocks, most: number): GroupConfig {
+  checkOptionNames('createGraphGroup', options, ['whenUnordered', 'maxBytes', 'poison', 'arena'])
+  const { whenUnordered = 'wait', maxBytes, poison = false, arena = null } = options
   checkFlag('createGraphGroup: poison', poison)
   const refuses = choice(whenUnordered, 'createGraphGroup: whenUnordered', ['wait', 'refuse']) === 'refuse'
-  const bytes = maxBytes === undefined ? most : bytesOf(maxBytes, 'createGraphGroup: maxBytes', context)
-  return { refuses, maxBytes: Math.min(bytes, most), isLimited: bytes < most, poison }
+  const bytes = maxBytes === undefined ? most : bytesOf(maxBytes, 'createGraphGroup: maxBytes', clocks.context)
+  if (arena !== null) checkScratchArena('createGraphGroup', arena, clocks)
+  return { refuses, maxBytes: Math.min(bytes, most), isLimited: bytes < most, poison, arena }
 }
 
 /**
@@ -117,9 +127,9 @@ export class GraphGroup implements BufferOwner, Disposable {
   /**
    * A buffer for results of the capture that is under way. A 'shared' one is valid from a launch of its graph until
    * another graph of the group is launched, or scratch is given back after the last graph was closed. It costs no
-   * memory of its own. An 'own' one is valid until its own graph is launched again. The next launch waits for uses by
-   * calls of this library; announce others by `recordUse`. Throws PoolError unless `stream` is captured by this group,
-   * and OutOfMemoryError.
+   * memory of its own. An 'own' one is valid until its own graph is launched again; free it, too, if the capture
+   * fails. The next launch waits for uses by calls of this library; announce others by `recordUse`. Throws PoolError
+   * unless `stream` is captured by this group, and OutOfMemoryError.
    */
   allocateOutput(bytes: number, stream: Stream, lifetime: OutputLifetime = 'shared'): GraphOutput {
     const { captures, pool } = this
@@ -219,9 +229,9 @@ export class GraphGroup implements BufferOwner, Disposable {
     return this.pool === pool
   }
 
-  private begin(call: string, stream: Stream, mode: CaptureMode = 'global'): void {
+  private begin(call: string, stream: Stream, mode?: CaptureMode): void {
     this.check(call, stream)
-    Capture.begin(stream, mode, this.captures)
+    Capture.begin(call, stream, mode, this.captures)
   }
 
   /**

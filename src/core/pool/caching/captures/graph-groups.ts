@@ -10,9 +10,11 @@ import type { Backing } from '../../backing/backing.js'
 import { RangeHeap } from '../../backing/range-heap.js'
 import { VirtualBacking } from '../../backing/virtual-backing.js'
 import type { Use } from '../central/deferred.js'
+import { ArenaScratch, type ScratchArena } from './arena-scratch.js'
 import { GroupCaptures } from './group-captures.js'
-import { type GroupHeap, GroupMemory } from './group-memory.js'
+import { type GroupHeap, GroupMemory, type GroupSource, spoiltError } from './group-memory.js'
 import { GroupOrder } from './group-order.js'
+import { GuestMemory } from './guest-memory.js'
 import { Parts } from './parts.js'
 
 /** Fills poisoned scratch: NaN for every float type. */
@@ -21,6 +23,7 @@ export const POISON = 0xff
 /** The part of the pool's central heap that groups use. */
 export interface GroupHost {
   readonly backing: Backing
+  readonly hasOneSize: boolean
   /** Gives idle memory back to the device. */
   makeRoom(): void
   takeIdle(units: number): number
@@ -34,11 +37,15 @@ export interface GroupConfig {
   readonly maxBytes: number
   readonly isLimited: boolean
   readonly poison: boolean
+  /** scratch beside that of the pool */
+  readonly arena: ScratchArena | null
 }
 
 export class GraphGroups {
   /** with the captures of this thread; null for captures of other threads */
   private readonly groups = new Map<GroupMemory, GroupCaptures | null>()
+  /** captures of groups of other pools that have blocks of this one, by the memory of those groups */
+  private readonly guests = new Map<GroupMemory, GroupCaptures>()
 
   constructor(
     private readonly records: RecordTable,
@@ -48,31 +55,54 @@ export class GraphGroups {
     private readonly arenas: { readonly asleep: boolean; arenaOf(capture: Capture): unknown },
   ) {}
 
-  /** A group of this thread. Throws the driver's error if it does not reserve the addresses. */
+  /**
+   * A group of this thread, whose arena must be lendable. Throws the driver's error if that does not reserve the
+   * addresses.
+   */
   create(config: GroupConfig): GroupCaptures {
     const order = new GroupOrder(this.clocks, {
       refuses: config.refuses,
-      poison: config.poison ? stream => this.fill(memory, stream) : null,
+      poison: config.poison ? stream => this.fill(memory, lent, stream) : null,
       state: new Float64Array(GroupOrder.WORDS),
       lock: null,
     })
     const memory = this.open(config, order, this.records)
-    const captures = new GroupCaptures(memory, capture => this.arenas.arenaOf(capture))
-    this.groups.set(memory, captures)
+    const captures = this.capturesOf(memory)
+    const lent = config.arena === null ? null : new ArenaScratch(config.arena, captures)
     return captures
   }
 
   /** The memory of a group whose blocks have their records in `records`. Throws as `create` does. */
   open({ maxBytes, isLimited }: GroupConfig, order: GroupOrder, records: RecordTable): GroupMemory {
-    const { arenas, host } = this
-    const source = {
-      newHeap: (mostBytes: number) => this.newHeap(records, mostBytes),
-      makeRoom: () => host.makeRoom(),
-      isAsleep: () => arenas.asleep,
-    }
-    const memory = new GroupMemory(order, records, source, maxBytes, isLimited)
+    const memory = new GroupMemory(order, records, this.sourceFor(order, records), maxBytes, isLimited)
     this.groups.set(memory, null)
     return memory
+  }
+
+  /** A pool with blocks of one size keeps those of a capture for its group, if that is another pool's of the thread. */
+  beGuest(capture: Capture): void {
+    const { group } = capture
+    if (!this.host.hasOneSize || !(group instanceof GroupCaptures)) return
+    const { store, number } = group
+    if (!(store instanceof GroupMemory)) return
+    const guest = this.guests.get(store) ?? this.guestOf(store, number)
+    if (guest.capture === capture) return
+    capture.members.add(guest)
+    guest.begin(capture)
+  }
+
+  private guestOf(host: GroupMemory, number: number): GroupCaptures {
+    const { order } = host
+    const guest = this.capturesOf(new GuestMemory(host, this.records, this.sourceFor(order, this.records)), number)
+    this.guests.set(host, guest)
+    return guest
+  }
+
+  /** The captures of this thread that have a group's memory. */
+  private capturesOf(memory: GroupMemory, number?: number): GroupCaptures {
+    const captures = new GroupCaptures(memory, capture => this.arenas.arenaOf(capture), null, number)
+    this.groups.set(memory, captures)
+    return captures
   }
 
   /** The group of a capture of this thread, with its memory; null for none. */
@@ -88,7 +118,24 @@ export class GraphGroups {
       bytes += group.giveBack()
       if (group.isGone) this.groups.delete(group)
     }
+    for (const [group, { store }] of this.guests) if (store.closed) this.guests.delete(group)
     return bytes
+  }
+
+  /** Whether no group has memory. */
+  get empty(): boolean {
+    for (const { reservedBytes } of this.groups.keys()) if (reservedBytes > 0) return false
+    return true
+  }
+
+  /** units that no block uses, and which do not go back to the next request */
+  get idleUnits(): number {
+    let units = 0
+    for (const group of this.groups.keys()) {
+      const heaps = group.isEnding ? [] : group.heaps
+      for (const { heaps: inside } of heaps) for (const { freeUnits } of inside) units += freeUnits
+    }
+    return units
   }
 
   /** bytes of all groups */
@@ -111,6 +158,17 @@ export class GraphGroups {
     return this.inRanges ? [...this.groups.keys()].flatMap(group => [...group.taken()]) : []
   }
 
+  /** Whether there are live blocks whose use `checkUse` refuses. */
+  get hasSpoilt(): boolean {
+    for (const { spoilt } of this.groups.keys()) if (spoilt.size > 0) return true
+    return false
+  }
+
+  /** Throws PoolError, in the name of `call`, for a live block where other graphs of a group may write. */
+  checkUse(call: string, record: number): void {
+    for (const { spoilt } of this.groups.keys()) if (spoilt.has(record)) throw spoiltError(call)
+  }
+
   /** Work of other devices that uses memory of a group. */
   workOfPeers(): Use[] {
     return [...this.groups.keys()].flatMap(group => group.order.workOfPeers)
@@ -123,7 +181,10 @@ export class GraphGroups {
 
   /** The memory goes away. */
   lose(): void {
-    for (const group of this.groups.keys()) group.lost = true
+    for (const group of this.groups.keys()) {
+      group.lost = true
+      group.spoilt.clear()
+    }
   }
 
   /** The heap inside a block of the pool; undefined for other blocks. */
@@ -150,23 +211,34 @@ export class GraphGroups {
     return this.host.backing instanceof VirtualBacking
   }
 
-  private newHeap(records: RecordTable, mostBytes: number): GroupHeap {
+  private sourceFor(order: GroupOrder, records: RecordTable): GroupSource {
+    const { arenas, host } = this
+    return {
+      newHeap: (mostBytes: number) => this.newHeap(records, mostBytes, order),
+      makeRoom: () => host.makeRoom(),
+      isAsleep: () => arenas.asleep,
+    }
+  }
+
+  private newHeap(records: RecordTable, mostBytes: number, order: GroupOrder): GroupHeap {
     const { host } = this
     const { backing } = host
-    if (!(backing instanceof VirtualBacking)) return new GroupParts(records, host)
+    if (!(backing instanceof VirtualBacking)) return new GroupParts(records, host, order)
     const { granuleBytes } = backing
     return new RangeHeap(records, backing.sides, Math.ceil(mostBytes / granuleBytes) * granuleBytes)
   }
 
   /** Fills the scratch in the order of `stream`. */
-  private fill(memory: GroupMemory, stream: OrderedStream): void {
+  private fill(memory: GroupMemory, arena: ArenaScratch | null, stream: OrderedStream): void {
     const driver = this.clocks.context.activate()
     const { records, host } = this
+    const fill = (ptr: number, bytes: number) =>
+      stream.submit('launch', handle => driver.cuMemsetD8Async(ptr, POISON, bytes, handle))
     for (const record of memory.idle()) {
-      const address = host.backing.bases[records.rangeOf(record)] + records.offsetOf(record) * UNIT_BYTES
-      const bytes = records.unitsOf(record) * UNIT_BYTES
-      stream.submit('launch', handle => driver.cuMemsetD8Async(address, POISON, bytes, handle))
+      const ptr = host.backing.bases[records.rangeOf(record)] + records.offsetOf(record) * UNIT_BYTES
+      fill(ptr, records.unitsOf(record) * UNIT_BYTES)
     }
+    if (arena !== null && arena.bytes > 0) fill(arena.ptr, arena.bytes)
   }
 }
 
@@ -175,12 +247,14 @@ class GroupParts extends Parts implements GroupHeap {
   constructor(
     records: RecordTable,
     private readonly host: GroupHost,
+    private readonly order: GroupOrder,
   ) {
     super(records, host)
   }
 
   trim(): void {
-    for (const record of this.takeEmpty()) this.host.giveBackAfter(record, [])
+    const uses = this.order.isComplete() ? [] : this.order.work
+    for (const record of this.takeEmpty()) this.host.giveBackAfter(record, uses)
   }
 
   close(): boolean {

@@ -60,6 +60,62 @@ for (const backing of KINDS) {
       assert.equal(pool.stats().liveBytes, 0)
     })
 
+    it('one of its own outlives a capture that fails, and its memory comes back when it is freed', () => {
+      for (const how of ['abort', 'refused'] as const) {
+        const { device, pool, group, a } = setUpGroup({ backing })
+        group.beginCapture(a)
+        const output = group.allocateOutput(1 * MiB, a, 'own')
+        const { ptr } = output
+        if (how === 'abort') a.abortCapture()
+        else {
+          device.driver.failCall({ call: 'cuGraphInstantiate', code: 999 })
+          assert.throws(() => a.endCapture(), CudaError)
+          device.driver.clearFaults()
+        }
+        output.fill(1)
+        assert.deepEqual(endsOf(output), [1, 1])
+        const graph = writer({ pool, group }, a, 2, 1 * MiB, 'own')
+        assert.notEqual(graph.result.ptr, ptr)
+        output.free()
+        const next = writer({ pool, group }, a, 3, 1 * MiB, 'own')
+        assert.equal(next.result.ptr, ptr, 'while another graph is open')
+        for (const one of [graph, next]) {
+          one.close()
+          one.result.free()
+        }
+        device.clocks.synchronize()
+        assert.ok(group.trim() > 0)
+        assert.deepEqual([group.stats().ownBytes, group.stats().scratchBytes], [0, 0])
+        checkPool(pool)
+      }
+    })
+
+    it('one of a capture that failed keeps no more than its own memory of a closed group', () => {
+      const { pool, group, a } = setUpGroup({ backing })
+      group.beginCapture(a)
+      const output = group.allocateOutput(1 * MiB, a, 'own')
+      pool.allocate(8 * MiB, a).free()
+      a.abortCapture()
+      group.close()
+      output.free()
+      pool.trimTo(0)
+      assert.equal(pool.stats().reservedBytes, 0)
+    })
+
+    it('one is freed by the pool of its group, and by no other', () => {
+      const { device, pool, group, a } = setUpGroup({ backing })
+      const other = device.createPool()
+      for (const lifetime of ['shared', 'own'] as const) {
+        const { result } = writer({ pool, group }, a, 1, 1 * MiB, lifetime)
+        assert.throws(() => other.free(result), /^PoolError: free: the buffer came from another pool/)
+        pool.free(result)
+        assert.equal(result.freed, true)
+        assert.throws(() => pool.free(result), /^PoolError: free: the output was already freed/)
+      }
+      assert.equal(pool.stats().liveBuffers, 0)
+      checkPool(pool)
+    })
+
     it('a buffer in the place of a freed output is refused at the end like any other', () => {
       const { pool, group, a } = setUpGroup({ backing })
       writer({ pool, group }, a, 1)

@@ -35,6 +35,14 @@ export class GraphOutput extends DeviceBuffer {
   get overwritten(): boolean {
     return this.allocation.overwritten
   }
+
+  /**
+   * An output is its group's, and the pool of the group takes it, too.
+   * @internal
+   */
+  override ownerFor(pool: BufferOwner): BufferOwner {
+    return this.allocation.home === pool ? this.pool : super.ownerFor(pool)
+  }
 }
 
 export class OutputAllocation extends SlowAllocation {
@@ -42,6 +50,8 @@ export class OutputAllocation extends SlowAllocation {
   /** labels of outputs are by this */
   readonly span = this
   readonly stream: Stream
+  /** the pool that the program knows */
+  readonly home: BufferOwner
   private readonly address: number
   private readonly bytes: number
   private readonly graph: number
@@ -62,6 +72,7 @@ export class OutputAllocation extends SlowAllocation {
   ) {
     super()
     this.stream = block.stream
+    this.home = block.pool
     this.address = block.addressFor('allocateOutput')
     this.bytes = block.byteLength
     this.graph = capture.number

@@ -43,8 +43,9 @@ export class GroupCaptures implements CaptureGroup {
     private readonly hold: (capture: Capture) => void,
     /** of a group that other threads can attach */
     readonly shared: SharedGraphGroup | null = null,
+    number = shared?.group ?? ++groups,
   ) {
-    this.number = shared?.group ?? ++groups
+    this.number = number
   }
 
   get order(): GroupOrder {

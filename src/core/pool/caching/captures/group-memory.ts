@@ -75,6 +75,8 @@ export class GroupMemory implements GroupStore {
   capturing = 0
   private captures = 0
   private readonly held = new Map<number, HeldBlock>()
+  /** those between scratch whose captures made no graph: nothing has kept graphs apart that write there */
+  readonly spoilt = new Set<number>()
   /** the scratch that the capture under way writes */
   private written = new Footprint()
   /** the same by graph that can be launched */
@@ -132,6 +134,7 @@ export class GroupMemory implements GroupStore {
       if (hasGraph) this.writtenBy.set(graph, this.written)
       for (const record of this.spent.splice(0)) this.scratch!.free(record, 0, 0)
       for (const heap of this.heaps) heap.settle()
+      if (!hasGraph) for (const record of this.heldBy(graph)) if (!this.isOutput(record)) this.spoilt.add(record)
     }
     if (!hasGraph) this.forget(graph)
   }
@@ -165,6 +168,7 @@ export class GroupMemory implements GroupStore {
   free(record: number): void {
     const graph = this.graphOf(record)
     this.held.delete(record)
+    this.spoilt.delete(record)
     if (this.isOutput(record)) this.setAside(record, this.isOpen(graph) ? this.spentOutputsOf(graph) : this.returning)
     else if (graph === this.capturing) this.setAside(record, this.spent)
     else {
@@ -250,6 +254,11 @@ export class GroupMemory implements GroupStore {
     return this.outputs?.owns(record) === true
   }
 
+  /** Whether the group is closed: what it has goes back as soon as possible. */
+  get isEnding(): boolean {
+    return this.closed
+  }
+
   /** Whether the group is closed and has nothing left. */
   get isGone(): boolean {
     return this.closed && this.scratch === null && this.outputs === null
@@ -306,7 +315,7 @@ export class GroupMemory implements GroupStore {
   }
 
   /** Whether no work uses memory of the group, and no thread is about to submit some. */
-  private isUnused(): boolean {
+  protected isUnused(): boolean {
     const { order } = this
     if (!order.isShared || !order.isComplete()) return order.isComplete()
     this.loseContents() // a thread that comes to use an output from now on is refused
@@ -368,6 +377,15 @@ export function secondCapture(call: string): PoolError {
   return new PoolError(
     `${call}: another capture of the group is under way, whose memory this one would get; end that one first`,
     'ERR_STREAM_CAPTURED',
+  )
+}
+
+/** The error for the use of a buffer that is held between scratch by a capture that made no graph. */
+export function spoiltError(call: string): PoolError {
+  return new PoolError(
+    `${call}: the capture that allocated the buffer made no graph, and other graphs of its group may write there; ` +
+      'free it, and capture again',
+    'ERR_BUFFER_FREED',
   )
 }
 

@@ -33,7 +33,7 @@ export class LaunchingThread {
   newGraph(): Graph {
     const number = 10 * this.clocks.slots.me + this.graphs++
     const group = { order: this.order, begin: () => number, checkEnd: () => {}, end: () => {} }
-    Capture.begin(this.stream, 'threadLocal', group)
+    Capture.begin('beginCapture', this.stream, 'threadLocal', group)
     return this.stream.endCapture()
   }
 

@@ -207,6 +207,13 @@ export class GroupOrder implements LaunchRule {
     this.release()
   }
 
+  /** The latest launch, which comes after all others; null for none. */
+  get launch(): Use | null {
+    const { clocks, state } = this
+    const stamp = state[At.launchStamp]
+    return stamp === 0 ? null : covered({ clocks, slot: state[At.launchSlot], stamp })
+  }
+
   /** Work on other devices that uses the memory. */
   get workOfPeers(): readonly Use[] {
     return (this.peers ?? []).map(covered)
@@ -217,10 +224,14 @@ export class GroupOrder implements LaunchRule {
     return this.uses().every(isDone)
   }
 
+  /** The latest launch, and uses since then. */
+  get work(): readonly Use[] {
+    return this.uses().map(covered)
+  }
+
   /** Waits until all uses so far are complete. */
   *finish(): Waiting<void> {
-    const uses = this.uses().map(covered)
-    const pending = uses.filter(({ clocks, slot, stamp }) => clocks.completed[slot] < stamp)
+    const pending = this.work.filter(({ clocks, slot, stamp }) => clocks.completed[slot] < stamp)
     const own = pending.filter(({ clocks }) => clocks === this.clocks)
     const marks = own.map(({ clocks, slot, stamp }) => clocks.watcher.find(slot, stamp, false))
     const open = marks.filter(mark => mark !== null)

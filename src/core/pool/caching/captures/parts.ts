@@ -1,4 +1,5 @@
-// Memory of captures in blocks of the pool that depend on no work. Each block gets a heap of its own inside.
+// Memory of captures in blocks of the pool that depend on no work. Each block gets a heap of its own inside. A pool
+// with blocks of one size gives them one by one.
 
 import { takeAdmitted } from '../../../heap/cross-key.js'
 import type { Admission } from '../../../heap/free-run.js'
@@ -21,6 +22,8 @@ interface Part {
 
 /** The blocks that parts are made of. */
 export interface IdleBlocks {
+  /** whether all blocks of the pool have one size */
+  readonly hasOneSize: boolean
   /** takes a block that depends on no work; 0 if the pool cannot provide one */
   takeIdle(units: number): number
 }
@@ -43,6 +46,11 @@ export class Parts {
 
   get heaps(): readonly SegregatedFit[] {
     return this.parts.map(({ heap }) => heap)
+  }
+
+  /** units that are not in use */
+  get idleUnits(): number {
+    return this.parts.reduce((sum, { heap, spentUnits }) => sum + heap.freeUnits + spentUnits, 0)
   }
 
   /** Whether all parts were given back. */
@@ -132,7 +140,8 @@ export class Parts {
     const most = mostBytes / UNIT_BYTES - this.units
     this.isFull = units > most
     if (this.isFull) return null
-    const wanted = Math.min(most, Math.max(units, LEAST_UNITS, Math.min(MOST_UNITS, this.units)))
+    const ahead = this.source.hasOneSize ? units : Math.max(LEAST_UNITS, Math.min(MOST_UNITS, this.units))
+    const wanted = Math.min(most, Math.max(units, ahead))
     return this.addExactly(wanted) ?? (wanted > units ? this.addExactly(units) : null)
   }
 

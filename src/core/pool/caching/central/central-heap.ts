@@ -10,6 +10,7 @@ import type { SegregatedFit } from '../../../heap/segregated-fit.js'
 import { classOf, UNIT_BYTES } from '../../../heap/size-classes.js'
 import type { Stream } from '../../../order/stream.js'
 import { type Backing, mostReservedBytes, SMALL_UNITS } from '../../backing/backing.js'
+import { SlabSource } from '../../backing/slab-source.js'
 import { GraphArenas } from '../captures/graph-arenas.js'
 import { chooseBacking } from '../choose-backing.js'
 import type { HeapShortage } from '../shortage.js'
@@ -161,10 +162,16 @@ export class CentralHeap extends OfPool {
     this.deferred.addAfter({ record, slot: first.slot, stamp: first.stamp, bytes, uses })
   }
 
-  /** A taken block of the large heap, of at least `leastUnits`, that depends on no work; 0 when no step helps. */
+  /** Whether all blocks have one size. */
+  get hasOneSize(): boolean {
+    return this.config.backing instanceof SlabSource
+  }
+
+  /** A taken block of at least `leastUnits` that depends on no work; 0 when no step helps. */
   takeIdle(leastUnits: number): number {
-    const units = Math.max(leastUnits, SMALL_UNITS) // a smaller block would go back to the other heap
-    const miss = { heap: this.large, units, alignUnits: 1, slot: ANY_STREAM }
+    // With blocks of many sizes a small one would go back to the other heap.
+    const units = this.hasOneSize ? leastUnits : Math.max(leastUnits, SMALL_UNITS)
+    const miss = { heap: this.memory.heapFor(units), units, alignUnits: 1, slot: ANY_STREAM }
     return finish(this.find(CAPTURE_PLAN, miss))
   }
 

@@ -4,7 +4,8 @@
 import { PoolError } from '../../../base/errors.js'
 import type { Capture } from '../../../order/capture.js'
 import { checkStreamOf, type Stream } from '../../../order/stream.js'
-import type { BufferOwner, BufferSource } from '../../allocation.js'
+import { type BufferOwner, type BufferSource, looksOnly } from '../../allocation.js'
+import { spoiltError } from '../../caching/captures/group-memory.js'
 import { SlowAllocation } from '../../record-allocation.js'
 import type { GroupClient } from './group-client.js'
 import type { TakenBlock } from './group-question.js'
@@ -45,6 +46,7 @@ export class CapturedBlock extends SlowAllocation {
 
   addressOf(_record: number, _tag: number, call: string): number {
     this.checkLive(call)
+    if (call !== 'ptr' && !looksOnly(call)) this.checkGraph(call)
     return this.address
   }
 
@@ -60,6 +62,7 @@ export class CapturedBlock extends SlowAllocation {
   recordUse(_record: number, _tag: number, stream: Stream): void {
     this.checkLive('recordUse')
     this.checkUser('recordUse', stream)
+    this.checkGraph('recordUse')
     this.users.add(stream)
   }
 
@@ -98,6 +101,10 @@ export class CapturedBlock extends SlowAllocation {
     checkStreamOf(call, stream, this.group.pool.clocks)
     this.group.order.checkStream(call, stream)
     if (stream.capture !== null && stream.capture !== this.capture) throw heldByGraph(call)
+  }
+
+  private checkGraph(call: string): void {
+    if (this.capture.failed) throw spoiltError(call)
   }
 
   private checkLive(call: string): void {
