@@ -1,5 +1,6 @@
-// A program of worker threads with one group of graphs, on any device. They capture, launch, use outputs, free and close
-// side by side, and end in different ways, also in a capture. Each thread checks its results; at the end nothing is left.
+// A program of worker threads with one group of graphs, on any device. They capture, launch, use outputs, free and
+// close side by side, and end in different ways, also in a capture. Each thread checks its results. At the end nothing
+// is left.
 
 import assert from 'node:assert/strict'
 import { once } from 'node:events'

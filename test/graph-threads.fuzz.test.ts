@@ -1,5 +1,5 @@
-// Random programs of worker threads with one group of graphs, on a device that runs work in a random order. SEED repeats
-// the steps of each thread; their order among threads varies.
+// Random programs of worker threads with one group of graphs, on a device that runs work in a random order. SEED
+// repeats the steps of each thread; their order among threads varies.
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
