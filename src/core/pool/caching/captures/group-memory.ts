@@ -317,7 +317,8 @@ export class GroupMemory implements GroupStore {
   /** Whether no work uses memory of the group, and no thread is about to submit some. */
   protected isUnused(): boolean {
     const { order } = this
-    if (!order.isShared || !order.isComplete()) return order.isComplete()
+    if (!order.isComplete()) return false
+    if (!order.isShared) return true
     this.loseContents() // a thread that comes to use an output from now on is refused
     return order.isComplete()
   }

@@ -52,8 +52,14 @@ export class GroupTable {
     Atomics.store(this.words, place * At.count + At.number, 0)
   }
 
+  /** Whether the group with this number has the place; false for numbers that no group has. */
   isOpen(place: number, number: number): boolean {
-    return Atomics.load(this.words, place * At.count + At.number) === number
+    return (
+      number > 0 &&
+      place >= 0 &&
+      place < MOST_GROUPS &&
+      Atomics.load(this.words, place * At.count + At.number) === number
+    )
   }
 
   capturesOf(place: number): number {

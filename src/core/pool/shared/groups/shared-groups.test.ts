@@ -545,6 +545,15 @@ describe('refusals of a graph group in a pool of threads', () => {
       const message = /^attachGraphGroup: shared must come from group\.share\(\), not be /
       assert.throws(() => pool.attachGraphGroup(wrong as never), { name: 'TypeError', message })
     }
+    for (const [place, number] of [
+      [0, 2],
+      [1, 0],
+      [-1, 1],
+      [32, 1],
+    ]) {
+      const wrong = { ...group.share(), place, group: number }
+      assert.throws(() => pool.attachGraphGroup(wrong), { code: 'ERR_POOL_CLOSED' })
+    }
     const other = device.createSharedPool().pool
     assert.throws(() => other.attachGraphGroup(group.share()), /^PoolError: attachGraphGroup: the group is of another/)
     assert.throws(
