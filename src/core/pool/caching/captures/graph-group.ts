@@ -11,6 +11,7 @@ import type { Graph } from '../../../order/graph.js'
 import { checkStreamOf, type Stream } from '../../../order/stream.js'
 import type { BufferOwner } from '../../allocation.js'
 import type { DeviceBuffer } from '../../buffer.js'
+import { ofThisThread } from '../../transferred-buffer.js'
 import { choice } from '../options.js'
 import { checkScratchArena, type ScratchArena } from './arena-scratch.js'
 import type { GroupConfig } from './graph-groups.js'
@@ -212,6 +213,15 @@ export class GraphGroup implements BufferOwner, Disposable {
    */
   release(buffer: DeviceBuffer, stream?: Stream): void {
     ;(buffer as GraphOutput).allocation.end(stream)
+  }
+
+  /**
+   * Throws PoolError: outputs stay in the thread of their graph.
+   * @internal
+   */
+  handOver(): never {
+    if (this.captures.shared === null) throw ofThisThread()
+    throw new PoolError('transfer: an output stays in the thread of its graph; copy it to a buffer of the pool')
   }
 
   /** One line for people, such as `GraphGroup { 3 graphs, open }`; console.log shows it. */
