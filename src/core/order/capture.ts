@@ -61,8 +61,8 @@ export interface CaptureMember {
 export interface CaptureGroup extends CaptureMember {
   /** the order of their launches */
   readonly order: LaunchRule
-  /** A capture is about to begin. Returns the number of its graph. */
-  begin(capture: Capture): number
+  /** A capture is about to begin, in the name of `call`. Returns the number of its graph. */
+  begin(capture: Capture, call: string): number
 }
 
 /** captures that this thread has begun */
@@ -110,7 +110,7 @@ export class Capture extends VectorClocks implements OpenCapture {
       throw new WrongTypeError(`${call}: mode must be ${Object.keys(MODES).join(', ')}, not ${describe(mode)}`)
     }
     const capture = new Capture(stream, false, group)
-    capture.start(() => stream.context.activate().cuStreamBeginCapture(stream.handle, MODES[mode]))
+    capture.start(call, () => stream.context.activate().cuStreamBeginCapture(stream.handle, MODES[mode]))
   }
 
   /** Another library is about to begin a capture of the open `stream`. */
@@ -128,7 +128,7 @@ export class Capture extends VectorClocks implements OpenCapture {
         'ERR_STREAM_CAPTURED',
       )
     }
-    new Capture(stream, true, group).start(() => {})
+    new Capture(stream, true, group).start('beginCapture', () => {})
   }
 
   /** `stream` is about to wait for captured work, and so becomes part of the capture. */
@@ -211,12 +211,12 @@ export class Capture extends VectorClocks implements OpenCapture {
     for (const member of this.members) member.checkEnd(this)
   }
 
-  private start(begin: () => void): void {
+  private start(call: string, begin: () => void): void {
     const { context, clocks } = this.origin
     enterRelaxed(context.activate())
     clocks.captures.add(this)
     try {
-      this.number = this.group?.begin(this) ?? 0 // first, since pools that hear of the stream ask for the group
+      this.number = this.group?.begin(this, call) ?? 0 // first, since pools that hear of the stream ask for the group
       this.memory = new GraphMemory(clocks, this.holdings, this.group?.order ?? null, this.number)
       this.join(this.origin)
       begin()

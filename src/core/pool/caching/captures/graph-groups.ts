@@ -88,7 +88,7 @@ export class GraphGroups {
     const guest = this.guests.get(store) ?? this.guestOf(store, number)
     if (guest.capture === capture) return
     capture.members.add(guest)
-    guest.begin(capture)
+    guest.begin(capture, 'allocate')
   }
 
   private guestOf(host: GroupMemory, number: number): GroupCaptures {

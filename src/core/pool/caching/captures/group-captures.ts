@@ -52,8 +52,8 @@ export class GroupCaptures implements CaptureGroup {
     return this.store.order
   }
 
-  begin(capture: Capture): number {
-    const graph = this.store.begin()
+  begin(capture: Capture, call: string): number {
+    const graph = this.store.begin(call)
     this.capture = capture
     this.hold(capture)
     return graph

@@ -29,8 +29,11 @@ export interface GroupStore {
   readonly closed: boolean
   /** whether a limit of the group has refused the reserve whose error is being made */
   isFull: boolean
-  /** A capture is about to begin. Returns the number of its graph. */
-  begin(): number
+  /**
+   * A capture is about to begin, in the name of `call`. Returns the number of its graph. Throws PoolError while another
+   * thread captures.
+   */
+  begin(call: string): number
   /** Throws PoolError for a buffer that the capture holds where other graphs write. */
   checkEnd(): void
   /** The capture of a graph ends; without a graph it has failed. */

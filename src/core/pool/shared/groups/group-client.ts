@@ -50,8 +50,8 @@ export class GroupClient implements GroupStore {
     return !this.table.isOpen(this.shared.place, this.shared.group)
   }
 
-  begin(): number {
-    return this.server.ask({ ask: 'groupBegin', group: this.shared.group }) as number
+  begin(call: string): number {
+    return this.server.ask({ ask: 'groupBegin', group: this.shared.group, call }) as number
   }
 
   checkEnd(): void {

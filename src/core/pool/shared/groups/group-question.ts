@@ -5,7 +5,9 @@ import type { BlockUse } from '../../caching/captures/group-store.js'
 
 export type GroupQuestion =
   | { readonly ask: 'groupCreate'; readonly config: GroupConfig }
-  | OfGroup<'groupBegin' | 'groupCheck' | 'groupTrim' | 'groupFigures' | 'groupClose'>
+  /** in the name of a call */
+  | (OfGroup<'groupBegin'> & { readonly call: string })
+  | OfGroup<'groupCheck' | 'groupTrim' | 'groupFigures' | 'groupClose'>
   | (OfGroup<'groupTake'> & TakeQuestion)
   /** used again in the capture after `stamp` of a captured slot; slot -1: later */
   | (OfGroup<'groupFree'> & { readonly record: number; readonly slot: number; readonly stamp: number })

@@ -62,7 +62,7 @@ export class GroupServer {
     const { memory } = group
     switch (question.ask) {
       case 'groupBegin':
-        return this.begin(group, asker)
+        return this.begin(group, asker, question.call)
       case 'groupCheck':
         return yield* memory.checkHeld()
       case 'groupEnd':
@@ -153,9 +153,9 @@ export class GroupServer {
     return { place, group }
   }
 
-  private begin({ memory, makers }: ServedGroup, asker: number): number {
-    if (memory.closed) throw closedGroup('beginCapture')
-    if (memory.capturing > 0) throw secondCapture('beginCapture')
+  private begin({ memory, makers }: ServedGroup, asker: number, call: string): number {
+    if (memory.closed) throw closedGroup(call)
+    if (memory.capturing > 0) throw secondCapture(call)
     const graph = memory.begin()
     makers.set(graph, asker)
     return graph
