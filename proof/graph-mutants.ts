@@ -2,7 +2,7 @@
 // memory: the order of their launches, whose memory a capture may take, and the validity of outputs.
 
 import { Clocks } from '../src/core/order/clocks.js'
-import { GraphMemory } from '../src/core/order/graph-memory.js'
+import type { SharingGraph } from '../src/core/order/graph-memory.js'
 import type { OrderedStream } from '../src/core/order/ordered-stream.js'
 import type { Stream } from '../src/core/order/stream.js'
 import type { VectorTime } from '../src/core/order/vector-clocks.js'
@@ -167,7 +167,7 @@ export const GRAPH_MUTANTS = {
         GroupOrder.prototype,
         'enter',
         original =>
-          function (this: GroupOrder, call: string, graph: number, stream: OrderedStream): void {
+          function (this: GroupOrder, call: string, graph: SharingGraph, stream: OrderedStream): void {
             try {
               original.call(this, call, graph, stream)
             } catch (error) {
@@ -186,7 +186,7 @@ export const GRAPH_MUTANTS = {
         GroupOrder.prototype,
         'enter',
         original =>
-          function (this: GroupOrder, call: string, graph: number, stream: OrderedStream): void {
+          function (this: GroupOrder, call: string, graph: SharingGraph, stream: OrderedStream): void {
             this['state'][At.count] = 0
             original.call(this, call, graph, stream)
           },
@@ -212,11 +212,11 @@ export const GRAPH_MUTANTS = {
     kinds,
     break: () =>
       replace(
-        GraphMemory.prototype,
+        GroupOrder.prototype,
         'leave',
         original =>
-          function (this: GraphMemory): void {
-            original.call(this, true)
+          function (this: GroupOrder, graph: SharingGraph): void {
+            original.call(this, graph, true)
           },
       ),
   },

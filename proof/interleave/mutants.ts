@@ -696,12 +696,9 @@ export const MUTANTS: readonly Mutant[] = [
   {
     name: 'the lock of a group is left before the launch',
     file: GROUP_ORDER,
-    find: 'if (this.poison !== null) this.poison(stream)',
-    replace: 'this.release()',
-    also: [
-      'const slot = state[At.launchSlot]\n    try {',
-      'this.acquire()\n    const slot = state[At.launchSlot]\n    try {',
-    ],
+    find: 'this.begin(call, graph, stream)',
+    replace: 'this.begin(call, graph, stream)\n      this.release()',
+    also: ['this.end(graph, isLaunched)\n    }', 'this.acquire()\n      this.end(graph, isLaunched)\n    }'],
     scenario: LAUNCHES,
     seed: 633,
   },

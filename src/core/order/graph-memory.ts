@@ -10,20 +10,28 @@ import type { OrderedStream } from './ordered-stream.js'
 /** Below all stamps, and no whole number, so that V8 keeps the field of a graph a float64. */
 const NEVER = -0.5
 
+/** A graph that shares memory with others. */
+export interface SharingGraph {
+  /** tells it apart from those, from 1 on */
+  readonly number: number
+  /** of its latest launch: the stream slot and the stamp, which is Infinity while the launch is under way */
+  launchSlot: number
+  launchStamp: number
+}
+
 /** Keeps launches apart whose graphs share memory. */
 export interface LaunchRule {
   /** whether other threads launch such graphs: then no other thread enters before `leave` */
   readonly isShared: boolean
+  /** `enter`, `stream.submit` and `leave` for the launch that `work` makes. One call, since launches must be cheap. */
+  submit(graph: SharingGraph, stream: OrderedStream, work: (handle: number) => void): void
   /**
-   * Makes `stream` wait for everything that used the memory before, and notes the launch of the graph with this number,
-   * which the caller submits next. Throws PoolError in the name of `call`, or the driver's error.
+   * Makes `stream` wait for everything that used the memory before, and notes the launch of a graph, which the caller
+   * submits next. Throws PoolError in the name of `call`, or the driver's error.
    */
-  enter(call: string, graph: number, stream: OrderedStream): void
-  /**
-   * The launch of this graph was submitted; 0 for one that the driver has refused. Follows each `enter`. Returns the
-   * stamp of the launch.
-   */
-  leave(graph: number): number
+  enter(call: string, graph: SharingGraph, stream: OrderedStream): void
+  /** The launch was submitted, or the driver has refused it. Follows each `enter`. */
+  leave(graph: SharingGraph, isLaunched: boolean): void
 }
 
 /**
@@ -31,15 +39,12 @@ export interface LaunchRule {
  * another library captured. That library's user calls `beforeLaunch` and `noteLaunch` at each launch, and `close` when
  * the graph is destroyed.
  */
-export class GraphMemory implements Disposable {
+export class GraphMemory implements SharingGraph, Disposable {
   private readonly launchedOn = new Set<OrderedStream>()
   /** of these, the stream of the latest launch */
   private latestStream: OrderedStream | null = null
   private open = true
-  /**
-   * of the latest launch in a group: its stream slot and its stamp, which is Infinity while the launch is under way
-   * @internal
-   */
+  /** @internal */
   launchSlot = 0
   /** @internal */
   launchStamp = NEVER
@@ -65,7 +70,7 @@ export class GraphMemory implements Disposable {
    */
   beforeLaunch(stream: OrderedStream): void {
     this.check('beforeLaunch', stream)
-    this.enter('beforeLaunch', stream)
+    this.rule?.enter('beforeLaunch', this, stream)
     this.announced = stream
   }
 
@@ -84,11 +89,11 @@ export class GraphMemory implements Disposable {
       )
     }
     this.announced = null
-    this.leave(true)
+    this.rule.leave(this, true)
   }
 
   /**
-   * `noteLaunch` in the name of `call`, without the order.
+   * Checks a launch in the name of `call`, and notes its stream.
    * @internal
    */
   note(call: string, stream: OrderedStream): void {
@@ -99,22 +104,12 @@ export class GraphMemory implements Disposable {
   }
 
   /**
-   * The launch comes next: see `LaunchRule`.
+   * Launches the graph by `work`, after `note`.
    * @internal
    */
-  enter(call: string, stream: OrderedStream): void {
-    if (this.rule === null) return
-    this.rule.enter(call, this.number, stream)
-    this.launchStamp = Infinity
-    this.launchSlot = stream.slot
-  }
-
-  /**
-   * The launch was submitted, or the driver has refused it. Follows each `enter`.
-   * @internal
-   */
-  leave(isLaunched: boolean): void {
-    if (this.rule !== null) this.launchStamp = this.rule.leave(isLaunched ? this.number : 0)
+  submit(stream: OrderedStream, work: (handle: number) => void): void {
+    if (this.rule === null) stream.submit('launch', work)
+    else this.rule.submit(this, stream, work)
   }
 
   private check(call: string, stream: OrderedStream): void {

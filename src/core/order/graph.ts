@@ -32,15 +32,9 @@ export class Graph<R = unknown> implements OpenGraph, Disposable {
    */
   launch(stream = this.origin): void {
     this.memory.note('launch', stream)
-    this.memory.enter('launch', stream)
-    let isLaunched = false
-    try {
-      const driver = this.clocks.context.activate()
-      stream.submit('launch', handle => driver.cuGraphLaunch(this.executable, handle))
-      isLaunched = true
-    } finally {
-      this.memory.leave(isLaunched)
-    }
+    const { executable } = this
+    const driver = this.clocks.context.activate()
+    this.memory.submit(stream, handle => driver.cuGraphLaunch(executable, handle))
   }
 
   /**

@@ -14,6 +14,8 @@ import { before, sharedGroup } from './group-order.fixture.js'
 const unordered = { code: 'ERR_STREAM_ORDER', message: /^launch: graph \d+ of the group on .* may run beside/ }
 /** an output that is valid, and that any graph may use */
 const OUTPUT = { onlyGraph: null, checkValid: () => {} }
+/** A graph whose launch does not come to its end. */
+const cutGraph = () => ({ number: 7, launchSlot: 0, launchStamp: 0 })
 
 describe('the order of launches in several threads', () => {
   it('a launch waits for one of another thread, unless it comes after that', () => {
@@ -160,7 +162,7 @@ describe('a thread that ends in a launch', () => {
     for (const refuses of [false, true]) {
       const { device, here, there } = sharedGroup(refuses)
       const other = there.newGraph()
-      here.order.enter('launch', 7, here.stream)
+      here.order.enter('launch', cutGraph(), here.stream)
       there.clocks.watcher.mark(here.stream.slot)
       const release = device.hold(here.stream) // the launch, which the mark does not cover
       here.die()
@@ -177,7 +179,7 @@ describe('a thread that ends in a launch', () => {
 
   it('leaves the lock before another thread gets its number', () => {
     const { here, there } = sharedGroup()
-    here.order.enter('launch', 7, here.stream)
+    here.order.enter('launch', cutGraph(), here.stream)
     there.order.bury(there.clocks.slots.me)
     assert.equal(there.lock.owner, here.clocks.slots.me)
     here.die()
@@ -189,7 +191,7 @@ describe('a thread that ends in a launch', () => {
     const { device, here, there } = sharedGroup()
     const [one, other] = [here.newGraph(), there.newGraph()]
     for (const way of ['again', 'leaves'] as const) {
-      here.order.enter('launch', 7, here.stream)
+      here.order.enter('launch', cutGraph(), here.stream)
       const release = device.hold(here.stream)
       if (way === 'again') one.launch()
       else here.lock.dropStale()
@@ -203,7 +205,7 @@ describe('a thread that ends in a launch', () => {
     for (const way of ['of its graph', 'of any graph'] as const) {
       const { device, here } = sharedGroup()
       const [memory, user] = [here.newGraph()['memory'], Stream.create(here.clocks)]
-      memory.enter('launch', here.stream)
+      here.order.enter('launch', memory, here.stream)
       const release = device.hold(here.stream)
       here.order.noteUse('launch', user, { ...OUTPUT, onlyGraph: way === 'of its graph' ? memory : null })
       assert.equal(user.query(), false)

@@ -17,7 +17,7 @@ import { PoolError } from '../../../base/errors.js'
 import { isDriverError } from '../../../base/thrown.js'
 import { CU_STREAM_PER_THREAD } from '../../../driver/constants.js'
 import { type Clocks, MOST_STREAMS } from '../../../order/clocks.js'
-import type { GraphMemory, LaunchRule } from '../../../order/graph-memory.js'
+import type { LaunchRule, SharingGraph } from '../../../order/graph-memory.js'
 import { type OrderedStream, streamName } from '../../../order/ordered-stream.js'
 import { relaxed } from '../../../order/relaxed.js'
 import type { RobustLock } from '../../../threads/robust-lock.js'
@@ -30,7 +30,7 @@ type User = OrderedStream & { readonly clocks: Clocks }
 /** An output that is used. */
 interface UsedOutput {
   /** the only graph that may use it in its launches; null if others may, too */
-  readonly onlyGraph: GraphMemory | null
+  readonly onlyGraph: SharingGraph | null
   /** Throws PoolError, in the name of `call`, if a launch has overwritten it. */
   checkValid(call: string): void
 }
@@ -108,40 +108,64 @@ export class GroupOrder implements LaunchRule {
     return this.state[At.waits]
   }
 
-  enter(call: string, graph: number, stream: OrderedStream): void {
-    const { state } = this
-    const { slot } = stream
+  submit(graph: SharingGraph, stream: OrderedStream, work: (handle: number) => void): void {
+    if (this.lock === null) this.begin('launch', graph, stream)
+    else this.enter('launch', graph, stream)
+    let isLaunched = false
+    try {
+      stream.submit('launch', work)
+      isLaunched = true
+    } finally {
+      if (this.lock === null) this.end(graph, isLaunched)
+      else this.leave(graph, isLaunched)
+    }
+  }
+
+  enter(call: string, graph: SharingGraph, stream: OrderedStream): void {
     if (this.lock !== null) this.checkStream(call, stream as User)
     this.acquire()
     try {
-      if (slot !== state[At.launchSlot] || state[At.count] > 0 || this.peers !== null) {
-        this.orderAll(call, graph, stream)
-      }
-      state[At.launchStamp] = UNTIL_NEXT // first: from here on the list covers too much
-      state[At.launchSlot] = slot
-      state[At.count] = 0
-      state[At.latest] = 0 // until the driver has taken the launch: a refused one may have left contents of no graph
-      if (this.poison !== null) this.poison(stream)
+      this.begin(call, graph, stream)
     } catch (error) {
       this.release()
       throw error
     }
   }
 
-  leave(graph: number): number {
-    const { state } = this
-    const slot = state[At.launchSlot]
+  leave(graph: SharingGraph, isLaunched: boolean): void {
     try {
-      // Read after the launch: a mark that another thread has placed meanwhile does not cover it.
-      const stamp = this.clocks.marked[slot] + 1
-      state[At.launchStamp] = stamp
-      state[At.latest] = graph
-      if (graph !== 0) state[At.launches]++
-      if (graph !== 0 && state[At.isSpread] === 1) this.mark(slot)
-      return stamp
+      this.end(graph, isLaunched)
     } finally {
       this.release()
     }
+  }
+
+  private begin(call: string, graph: SharingGraph, stream: OrderedStream): void {
+    const { state } = this
+    const { slot } = stream
+    if (slot !== state[At.launchSlot] || state[At.count] > 0 || this.peers !== null) {
+      this.orderAll(call, graph.number, stream)
+    }
+    state[At.launchStamp] = UNTIL_NEXT // first: from here on the list covers too much
+    state[At.launchSlot] = slot
+    state[At.count] = 0
+    state[At.latest] = 0 // until the driver has taken the launch: a refused one may have left contents of no graph
+    graph.launchStamp = UNTIL_NEXT
+    graph.launchSlot = slot
+    if (this.poison !== null) this.poison(stream)
+  }
+
+  private end(graph: SharingGraph, isLaunched: boolean): void {
+    const { state } = this
+    const slot = state[At.launchSlot]
+    // Read after the launch: a mark that another thread has placed meanwhile does not cover it.
+    const stamp = this.clocks.marked[slot] + 1
+    state[At.launchStamp] = stamp
+    graph.launchStamp = stamp
+    if (!isLaunched) return
+    state[At.latest] = graph.number
+    state[At.launches]++
+    if (state[At.isSpread] === 1) this.mark(slot)
   }
 
   /** Shared outputs have no contents any more. */
@@ -291,7 +315,7 @@ export class GroupOrder implements LaunchRule {
   }
 
   /** Makes a stream wait for the latest launch of a graph, or of the group. */
-  private followLaunch(call: string, stream: User, graph: GraphMemory | null): void {
+  private followLaunch(call: string, stream: User, graph: SharingGraph | null): void {
     const { clocks, slot } = stream
     this.settleLaunch()
     if (graph !== null && graph.launchStamp === UNTIL_NEXT) graph.launchStamp = this.clocks.covering(graph.launchSlot)

@@ -3,6 +3,7 @@
 // meanwhile, it is asked again: a buffer of that capture may lie there.
 
 import type { Clocks } from '../../../order/clocks.js'
+import type { SharingGraph } from '../../../order/graph-memory.js'
 import type { OrderedStream } from '../../../order/ordered-stream.js'
 import { POISON } from '../../caching/captures/graph-groups.js'
 import { GroupOrder, type GroupOrderConfig } from '../../caching/captures/group-order.js'
@@ -32,7 +33,7 @@ export class PoisonedOrder extends GroupOrder {
     super(clocks, { ...config, poison: stream => this.fill(stream) })
   }
 
-  override enter(call: string, graph: number, stream: OrderedStream): void {
+  override enter(call: string, graph: SharingGraph, stream: OrderedStream): void {
     for (;;) {
       this.captures = this.scratch.captures()
       this.stretches = this.scratch.idle()

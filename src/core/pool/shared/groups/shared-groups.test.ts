@@ -363,7 +363,7 @@ describe('a thread that dies beside a graph group', () => {
     const theirs = other.write(2)
     const release = device.hold(other.stream)
     const { order } = other.group['captures']
-    order.enter('launch', 2, other.stream)
+    order.enter('launch', theirs['memory'], other.stream)
     other.stream.submit('launch', handle => device.driver.cuGraphLaunch(theirs['executable'], handle))
     other.die()
     first.launch()
