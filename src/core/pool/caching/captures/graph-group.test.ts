@@ -99,6 +99,7 @@ for (const backing of KINDS) {
       const [first, second] = [writer({ pool, group }, a, 1), writer({ pool, group }, b, 2)]
       const { driver } = device
       const { cuGraphLaunch } = driver
+      device.clocks.share()
       let release = () => {}
       driver.cuGraphLaunch = (...args) => {
         device.clocks.watcher.mark(a.slot) // does not cover the launch

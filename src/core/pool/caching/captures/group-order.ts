@@ -109,23 +109,22 @@ export class GroupOrder implements LaunchRule {
   }
 
   submit(graph: SharingGraph, stream: OrderedStream, work: (handle: number) => void): void {
-    if (this.lock === null) this.begin('launch', graph, stream)
-    else this.enter('launch', graph, stream)
-    let isLaunched = false
-    try {
-      stream.submit('launch', work)
-      isLaunched = true
-    } finally {
-      if (this.lock === null) this.end(graph, isLaunched)
-      else this.leave(graph, isLaunched)
+    const { clocks } = this
+    if (clocks.slots.me !== 0) {
+      this.submitBesideThreads(graph, stream, work)
+      return
     }
+    // No other thread places marks, so the next one covers the launch, also if the driver refuses it.
+    this.begin('launch', graph, stream, clocks.marked[stream.slot] + 1)
+    stream.submit('launch', work)
+    this.noteLaunch(graph)
   }
 
   enter(call: string, graph: SharingGraph, stream: OrderedStream): void {
     if (this.lock !== null) this.checkStream(call, stream as User)
     this.acquire()
     try {
-      this.begin(call, graph, stream)
+      this.begin(call, graph, stream, UNTIL_NEXT)
     } catch (error) {
       this.release()
       throw error
@@ -133,39 +132,50 @@ export class GroupOrder implements LaunchRule {
   }
 
   leave(graph: SharingGraph, isLaunched: boolean): void {
+    const { state } = this
     try {
-      this.end(graph, isLaunched)
+      // Read after the launch: a mark that another thread has placed meanwhile does not cover it.
+      const stamp = this.clocks.marked[state[At.launchSlot]] + 1
+      state[At.launchStamp] = stamp
+      graph.launchStamp = stamp
+      if (isLaunched) this.noteLaunch(graph)
     } finally {
       this.release()
     }
   }
 
-  private begin(call: string, graph: SharingGraph, stream: OrderedStream): void {
+  private submitBesideThreads(graph: SharingGraph, stream: OrderedStream, work: (handle: number) => void): void {
+    this.enter('launch', graph, stream)
+    let isLaunched = false
+    try {
+      stream.submit('launch', work)
+      isLaunched = true
+    } finally {
+      this.leave(graph, isLaunched)
+    }
+  }
+
+  /** The launch of a graph comes next. `stamp` covers it. */
+  private begin(call: string, graph: SharingGraph, stream: OrderedStream, stamp: number): void {
     const { state } = this
     const { slot } = stream
     if (slot !== state[At.launchSlot] || state[At.count] > 0 || this.peers !== null) {
       this.orderAll(call, graph.number, stream)
     }
-    state[At.launchStamp] = UNTIL_NEXT // first: from here on the list covers too much
+    state[At.launchStamp] = stamp // first: beside other threads the list covers too much from here on
     state[At.launchSlot] = slot
     state[At.count] = 0
     state[At.latest] = 0 // until the driver has taken the launch: a refused one may have left contents of no graph
-    graph.launchStamp = UNTIL_NEXT
+    graph.launchStamp = stamp
     graph.launchSlot = slot
     if (this.poison !== null) this.poison(stream)
   }
 
-  private end(graph: SharingGraph, isLaunched: boolean): void {
+  private noteLaunch(graph: SharingGraph): void {
     const { state } = this
-    const slot = state[At.launchSlot]
-    // Read after the launch: a mark that another thread has placed meanwhile does not cover it.
-    const stamp = this.clocks.marked[slot] + 1
-    state[At.launchStamp] = stamp
-    graph.launchStamp = stamp
-    if (!isLaunched) return
     state[At.latest] = graph.number
     state[At.launches]++
-    if (state[At.isSpread] === 1) this.mark(slot)
+    if (state[At.isSpread] === 1) this.mark(state[At.launchSlot])
   }
 
   /** Shared outputs have no contents any more. */
