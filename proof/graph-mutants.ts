@@ -3,7 +3,6 @@
 
 import { Clocks } from '../src/core/order/clocks.js'
 import type { SharingGraph } from '../src/core/order/graph-memory.js'
-import type { OrderedStream } from '../src/core/order/ordered-stream.js'
 import type { Stream } from '../src/core/order/stream.js'
 import type { VectorTime } from '../src/core/order/vector-clocks.js'
 import { CaptureArena } from '../src/core/pool/caching/captures/capture-arena.js'
@@ -163,13 +162,13 @@ export const GRAPH_MUTANTS = {
     broken: 'what a launch waits for is forgotten first: a wait that the driver refuses loses it',
     kinds,
     break: () =>
-      replace(
+      replacePrivate(
         GroupOrder.prototype,
-        'enter',
+        'begin',
         original =>
-          function (this: GroupOrder, call: string, graph: SharingGraph, stream: OrderedStream): void {
+          function (this: GroupOrder, ...launch): void {
             try {
-              original.call(this, call, graph, stream)
+              Reflect.apply(original, this, launch)
             } catch (error) {
               this['state'].fill(0, At.launchSlot, At.isSpread)
               this['state'][At.count] = 0
@@ -182,13 +181,13 @@ export const GRAPH_MUTANTS = {
     broken: 'a launch waits for the launch before alone',
     kinds,
     break: () =>
-      replace(
+      replacePrivate(
         GroupOrder.prototype,
-        'enter',
+        'begin',
         original =>
-          function (this: GroupOrder, call: string, graph: SharingGraph, stream: OrderedStream): void {
+          function (this: GroupOrder, ...launch): void {
             this['state'][At.count] = 0
-            original.call(this, call, graph, stream)
+            Reflect.apply(original, this, launch)
           },
       ),
   },
@@ -213,10 +212,15 @@ export const GRAPH_MUTANTS = {
     break: () =>
       replace(
         GroupOrder.prototype,
-        'leave',
+        'submit',
         original =>
-          function (this: GroupOrder, graph: SharingGraph): void {
-            original.call(this, graph, true)
+          function (this: GroupOrder, graph: SharingGraph, ...launch): void {
+            try {
+              original.call(this, graph, ...launch)
+            } catch (error) {
+              this['noteLaunch'](graph)
+              throw error
+            }
           },
       ),
   },
