@@ -223,7 +223,7 @@ export const GRAPH_MUTANTS = {
   'an output lives no longer than its scratch': {
     broken: 'an output is valid although its memory was given back',
     kinds,
-    break: () => replace(GroupMemory.prototype, 'loseContents', () => nothing),
+    break: () => replace(GroupOrder.prototype, 'loseContents', () => nothing),
   },
   'a block that stays held is taken': {
     broken: 'a buffer that is held when its capture ends serves the next capture',

@@ -17,7 +17,7 @@ import { checkScratchArena, type ScratchArena } from './arena-scratch.js'
 import type { GroupConfig } from './graph-groups.js'
 import { GraphOutput, OutputAllocation, type OutputLifetime, type OutputPool } from './graph-output.js'
 import type { GroupCaptures, SharedGraphGroup } from './group-captures.js'
-import { secondCapture } from './group-memory.js'
+import { closedGroup, secondCapture } from './group-errors.js'
 
 /** Options of `pool.createGraphGroup`. */
 export interface GraphGroupOptions {
@@ -268,7 +268,7 @@ export class GraphGroup implements BufferOwner, Disposable {
 
   private checkOpen(call: string): void {
     this.pool.checkOpen(call)
-    if (this.closed) throw new PoolError(`${call}: the graph group is closed; create another`, 'ERR_POOL_CLOSED')
+    if (this.closed) throw closedGroup(call)
   }
 }
 
