@@ -127,10 +127,10 @@ export class GraphGroup implements BufferOwner, Disposable {
 
   /**
    * A buffer for results of the capture that is under way. A 'shared' one is valid from a launch of its graph until
-   * another graph of the group is launched, or scratch is given back after the last graph was closed. It costs no
-   * memory of its own. An 'own' one is valid until its own graph is launched again; free it, too, if the capture
-   * fails. The next launch waits for uses by calls of this library; announce others by `recordUse`. Throws PoolError
-   * unless `stream` is captured by this group, and OutOfMemoryError.
+   * another graph of the group is launched. It costs no memory of its own, and ends with the scratch, which goes back
+   * after the last graph was closed. An 'own' one is valid until its own graph is launched again; free it, too, if the
+   * capture fails. The next launch waits for uses by calls of this library; announce others by `recordUse`. Throws
+   * PoolError unless `stream` is captured by this group, and OutOfMemoryError.
    */
   allocateOutput(bytes: number, stream: Stream, lifetime: OutputLifetime = 'shared'): GraphOutput {
     const { captures, pool } = this

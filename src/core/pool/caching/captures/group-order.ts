@@ -2,7 +2,7 @@
 // memory before: the launch before it, uses of outputs since, and work on blocks that were freed since.
 //
 // These are a list of streams and stamps. A launch makes its stream wait for those that it does not come after already.
-// From then on the next mark of its stream covers all of them, so the launch alone takes their place in the list, also
+// From then on the next mark of its stream covers all of them. So the launch alone takes their place in the list, even
 // if the driver then refuses it. The list must not change before all waits were made: a refused wait would be lost.
 //
 // The list is one array of numbers, which may lie in memory that threads share. Then each thread has such an object.
