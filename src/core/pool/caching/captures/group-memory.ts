@@ -47,7 +47,7 @@ export interface GroupSource {
 }
 
 /** A block that a capture asks for. */
-export interface BlockRequest {
+interface BlockRequest {
   readonly units: number
   readonly alignUnits: number
   readonly slot: number
