@@ -1,5 +1,5 @@
-// Graph groups that several threads share: their memory, the order of launches, and bad input. Threads that leave or end
-// are in ended-threads.test.ts.
+// Graph groups that several threads share: their memory, the order of launches, and bad input. Threads that leave or
+// end are in ended-threads.test.ts.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
