@@ -5,6 +5,7 @@ import { disposeOf } from '../../../base/disposal.js'
 import { type OutOfMemoryError, PoolError } from '../../../base/errors.js'
 import { checkFlag, checkOptionNames } from '../../../base/option-names.js'
 import { showAsText } from '../../../base/readable.js'
+import { MAX_UNITS, UNIT_BYTES } from '../../../heap/size-classes.js'
 import { Capture, type CaptureMode, captureWork } from '../../../order/capture.js'
 import type { Clocks } from '../../../order/clocks.js'
 import type { Graph } from '../../../order/graph.js'
@@ -74,11 +75,12 @@ export interface GroupPool extends OutputPool {
  * The options with their defaults, and sizes in bytes. Throws TypeError or RangeError for bad options, and PoolError
  * for an arena that cannot be lent.
  */
-export function groupConfig(options: GraphGroupOptions, clocks: Clocks, most: number): GroupConfig {
+export function groupConfig(options: GraphGroupOptions, clocks: Clocks, deviceBytes: number): GroupConfig {
   checkOptionNames('createGraphGroup', options, ['whenUnordered', 'maxBytes', 'poison', 'arena'])
   const { whenUnordered = 'wait', maxBytes, poison = false, arena = null } = options
   checkFlag('createGraphGroup: poison', poison)
   const refuses = choice(whenUnordered, 'createGraphGroup: whenUnordered', ['wait', 'refuse']) === 'refuse'
+  const most = Math.min(deviceBytes, MAX_UNITS * UNIT_BYTES)
   const bytes = maxBytes === undefined ? most : bytesOf(maxBytes, 'createGraphGroup: maxBytes', clocks.context)
   if (arena !== null) checkScratchArena('createGraphGroup', arena, clocks)
   return { refuses, maxBytes: Math.min(bytes, most), isLimited: bytes < most, poison, arena }
