@@ -3,7 +3,6 @@
 
 import { Clocks } from '../src/core/order/clocks.js'
 import type { SharingGraph } from '../src/core/order/graph-memory.js'
-import type { OrderedStream } from '../src/core/order/ordered-stream.js'
 import type { Stream } from '../src/core/order/stream.js'
 import type { VectorTime } from '../src/core/order/vector-clocks.js'
 import { CaptureArena } from '../src/core/pool/caching/captures/capture-arena.js'
@@ -163,13 +162,13 @@ export const GRAPH_MUTANTS = {
     broken: 'what a launch waits for is forgotten first: a wait that the driver refuses loses it',
     kinds,
     break: () =>
-      replace(
+      replacePrivate(
         GroupOrder.prototype,
-        'enter',
+        'begin',
         original =>
-          function (this: GroupOrder, call: string, graph: SharingGraph, stream: OrderedStream): void {
+          function (this: GroupOrder, ...args: never[]): void {
             try {
-              original.call(this, call, graph, stream)
+              Reflect.apply(original, this, args)
             } catch (error) {
               this['state'].fill(0, At.launchSlot, At.isSpread)
               this['state'][At.count] = 0
@@ -182,13 +181,13 @@ export const GRAPH_MUTANTS = {
     broken: 'a launch waits for the launch before alone',
     kinds,
     break: () =>
-      replace(
+      replacePrivate(
         GroupOrder.prototype,
-        'enter',
+        'begin',
         original =>
-          function (this: GroupOrder, call: string, graph: SharingGraph, stream: OrderedStream): void {
+          function (this: GroupOrder, ...args: never[]): void {
             this['state'][At.count] = 0
-            original.call(this, call, graph, stream)
+            Reflect.apply(original, this, args)
           },
       ),
   },
@@ -211,12 +210,13 @@ export const GRAPH_MUTANTS = {
     broken: 'the output of a graph is valid although the driver has refused its launch',
     kinds,
     break: () =>
-      replace(
+      replacePrivate(
         GroupOrder.prototype,
-        'leave',
+        'begin',
         original =>
-          function (this: GroupOrder, graph: SharingGraph): void {
-            original.call(this, graph, true)
+          function (this: GroupOrder, call: string, graph: SharingGraph, ...args: unknown[]): void {
+            Reflect.apply(original, this, [call, graph, ...args])
+            this['state'][At.latest] = graph.number
           },
       ),
   },
