@@ -1,6 +1,6 @@
-// An arena as scratch of a graph group. Each capture begins at the height that the stack had when the group was made,
-// since what a capture allocates there is dropped at its end. So all graphs use the same memory, and the group's order
-// keeps their launches apart (group-order.ts). Until the group is closed, the arena serves its captures alone.
+// An arena as scratch of a graph group. What a capture allocates there is dropped at its end. So each capture begins at
+// the height that the stack had when the group was made, and all graphs use the same memory. The group's order keeps
+// their launches apart (group-order.ts). Until the group is closed, the arena serves its captures alone.
 
 import { WrongTypeError } from '../../../base/argument-errors.js'
 import { describe } from '../../../base/bytes.js'
