@@ -166,9 +166,9 @@ export const GRAPH_MUTANTS = {
         GroupOrder.prototype,
         'begin',
         original =>
-          function (this: GroupOrder, ...launch): void {
+          function (this: GroupOrder, ...args: never[]): void {
             try {
-              Reflect.apply(original, this, launch)
+              Reflect.apply(original, this, args)
             } catch (error) {
               this['state'].fill(0, At.launchSlot, At.isSpread)
               this['state'][At.count] = 0
@@ -185,9 +185,9 @@ export const GRAPH_MUTANTS = {
         GroupOrder.prototype,
         'begin',
         original =>
-          function (this: GroupOrder, ...launch): void {
+          function (this: GroupOrder, ...args: never[]): void {
             this['state'][At.count] = 0
-            Reflect.apply(original, this, launch)
+            Reflect.apply(original, this, args)
           },
       ),
   },
@@ -210,24 +210,20 @@ export const GRAPH_MUTANTS = {
     broken: 'the output of a graph is valid although the driver has refused its launch',
     kinds,
     break: () =>
-      replace(
+      replacePrivate(
         GroupOrder.prototype,
-        'submit',
+        'begin',
         original =>
-          function (this: GroupOrder, graph: SharingGraph, ...launch): void {
-            try {
-              original.call(this, graph, ...launch)
-            } catch (error) {
-              this['noteLaunch'](graph)
-              throw error
-            }
+          function (this: GroupOrder, call: string, graph: SharingGraph, ...args: unknown[]): void {
+            Reflect.apply(original, this, [call, graph, ...args])
+            this['state'][At.latest] = graph.number
           },
       ),
   },
   'an output lives no longer than its scratch': {
     broken: 'an output is valid although its memory was given back',
     kinds,
-    break: () => replace(GroupMemory.prototype, 'loseContents', () => nothing),
+    break: () => replace(GroupOrder.prototype, 'loseContents', () => nothing),
   },
   'a block that stays held is taken': {
     broken: 'a buffer that is held when its capture ends serves the next capture',

@@ -7,7 +7,7 @@ import type { Device } from '../src/core/device/device.js'
 import type { SharedDevice } from '../src/core/device/shared-pools.js'
 import type { SharedEvent } from '../src/core/order/event.js'
 import type { SharedStream } from '../src/core/order/stream.js'
-import { launcher, type SharedLaunches } from './graph-group-threads.fixture.js'
+import { launcher, type SharedLaunches } from './terminated-launches.fixture.js'
 
 export const tasks = {
   /** Ticks the clock of a slot `times` times. */

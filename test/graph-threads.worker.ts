@@ -1,6 +1,6 @@
 // A thread that captures and launches graphs of a shared group at random, for graph-threads.fixture.ts. Each graph
-// writes a value of its own to scratch, and copies it to an output from there, so that launches side by side would mix
-// values. It posts counts of its steps, and ends as the test says.
+// writes a value of its own to scratch, and copies it to an output from there: launches side by side would mix values.
+// The thread posts counts of its steps, and ends as the test says.
 
 import { isMainThread, parentPort, workerData } from 'node:worker_threads'
 import { KiB } from '../src/core/base/bytes.js'

@@ -10,7 +10,7 @@ import { checkOptionNames } from '../../base/option-names.js'
 import { isFullStack } from '../../base/stack.js'
 import { type Context, unreachable } from '../../driver/context.js'
 import { RecordTable, State } from '../../heap/records.js'
-import { MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
+import { UNIT_BYTES } from '../../heap/size-classes.js'
 import { Capture } from '../../order/capture.js'
 import type { Clocks } from '../../order/clocks.js'
 import type { GraphMemory } from '../../order/graph-memory.js'
@@ -328,7 +328,7 @@ export class CachingPool extends ReservingPool implements BlockOwner {
    */
   createGraphGroup(options: GraphGroupOptions = {}): GraphGroup {
     this.checkAwake('createGraphGroup')
-    const config = groupConfig(options, this.clocks, Math.min(this.deviceBytes, MAX_UNITS * UNIT_BYTES))
+    const config = groupConfig(options, this.clocks, this.deviceBytes)
     if (!this.servesCaptures) {
       throw new PoolError('createGraphGroup: the pool serves no captures; use a caching pool without debug')
     }

@@ -157,9 +157,9 @@ export abstract class HostPool implements Disposable, AsyncDisposable {
   /**
    * Pins memory until at least `bytes` are pinned in all, so that later requests find it. Another thread does much of
    * the work, and Node goes on meanwhile; in a pool that threads share, this thread waits for the pool server. Resolves
-   * to the bytes added. Rejects with OutOfMemoryError if the limit or the system does not allow it, with PoolError for
-   * a closed pool or memory that cannot be pinned, and with the reason of `signal` when it is aborted. Nothing has
-   * changed then.
+   * to the bytes added. Rejects with OutOfMemoryError if the limit or the system does not allow it. Rejects with
+   * PoolError for a closed pool or memory that cannot be pinned, and with the reason of `signal` when it is aborted.
+   * Nothing has changed then.
    */
   async reserveSoon(bytes: ByteSize, options: WaitOptions = {}): Promise<number> {
     const signal = signalOf('reserveSoon', options)

@@ -15,7 +15,7 @@ import { PoolError } from '../../base/errors.js'
 import type { Context } from '../../driver/context.js'
 import { ownerWordOf, Phase } from '../../heap/owner-word.js'
 import { Double, State, Word } from '../../heap/records.js'
-import { MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
+import { UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
 import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js'
 import { MOST_WORKERS, ThreadRegistry } from '../../threads/thread-registry.js'
@@ -505,7 +505,7 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
    */
   createGraphGroup(options: GraphGroupOptions = {}): GraphGroup {
     this.checkOpen('createGraphGroup')
-    const config = groupConfig(options, this.clocks, Math.min(this.deviceBytes, MAX_UNITS * UNIT_BYTES))
+    const config = groupConfig(options, this.clocks, this.deviceBytes)
     if (this.descriptor.kind !== 'caching' || this.config.backing !== 'virtual') {
       throw new PoolError(
         "createGraphGroup: threads share graph groups in a pool of createSharedPool with backing 'virtual' alone; " +

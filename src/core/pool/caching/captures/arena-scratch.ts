@@ -1,4 +1,4 @@
-// An arena as scratch of a graph group. What a capture allocates there is dropped at its end, so each capture begins at
+// An arena as scratch of a graph group. What a capture allocates there is dropped at its end. So each capture begins at
 // the height that the stack had when the group was made, and all graphs use the same memory. The group's order keeps
 // their launches apart (group-order.ts). Until the group is closed, the arena serves its captures alone.
 

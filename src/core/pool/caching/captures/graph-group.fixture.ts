@@ -110,3 +110,13 @@ export function attempt(step: () => unknown): boolean {
     throw error
   }
 }
+
+/** The same for a capture, which leaves nothing if it fails: `work` lists the buffers that it has made. */
+export function attemptCapture({ driver }: TestDevice, stream: Stream, work: (made: DeviceBuffer[]) => void): boolean {
+  const made: DeviceBuffer[] = []
+  if (attempt(() => work(made))) return true
+  driver.clearFaults()
+  if (stream.capture !== null) stream.abortCapture()
+  for (const buffer of made) if (!buffer.freed) buffer.free()
+  return false
+}

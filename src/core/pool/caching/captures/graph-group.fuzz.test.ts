@@ -13,7 +13,7 @@ import type { DeviceBuffer } from '../../buffer.js'
 import { assertConsistent, isFilled, TestDevice } from '../../pool.fixture.js'
 import type { CachingPool } from '../caching-pool.js'
 import { signal } from './graph-capture.fixture.js'
-import { attempt } from './graph-group.fixture.js'
+import { attempt, attemptCapture } from './graph-group.fixture.js'
 import type { GraphGroup } from './graph-group.js'
 import { GraphOutput } from './graph-output.js'
 
@@ -115,8 +115,7 @@ class Program {
     const kind = this.any(KINDS)
     const value = 1 + (this.values++ % 200)
     const bytes = 4 * KiB + random.below(300 * KiB)
-    const made: DeviceBuffer[] = []
-    const isMade = attempt(() => {
+    attemptCapture(this.device, stream, made => {
       const graph = group.capture(stream, () => {
         const result = kind === 'held' ? this.take(bytes, stream, made) : group.allocateOutput(bytes, stream, kind)
         if (kind !== 'held') made.push(result)
@@ -125,10 +124,6 @@ class Program {
       })
       this.subjects.push({ graph, value, kind, result: graph.result, isWritten: false, isOpen: true, lastOn: stream })
     })
-    if (isMade) return
-    this.device.driver.clearFaults()
-    if (stream.capture !== null) stream.abortCapture()
-    for (const buffer of made) if (!buffer.freed) buffer.free()
   }
 
   private take(bytes: number, stream: Stream, made: DeviceBuffer[]): DeviceBuffer {

@@ -5,6 +5,7 @@ import { disposeOf } from '../../../base/disposal.js'
 import { type OutOfMemoryError, PoolError } from '../../../base/errors.js'
 import { checkFlag, checkOptionNames } from '../../../base/option-names.js'
 import { showAsText } from '../../../base/readable.js'
+import { MAX_UNITS, UNIT_BYTES } from '../../../heap/size-classes.js'
 import { Capture, type CaptureMode, captureWork } from '../../../order/capture.js'
 import type { Clocks } from '../../../order/clocks.js'
 import type { Graph } from '../../../order/graph.js'
@@ -17,7 +18,7 @@ import { checkScratchArena, type ScratchArena } from './arena-scratch.js'
 import type { GroupConfig } from './graph-groups.js'
 import { GraphOutput, OutputAllocation, type OutputLifetime, type OutputPool } from './graph-output.js'
 import type { GroupCaptures, SharedGraphGroup } from './group-captures.js'
-import { secondCapture } from './group-memory.js'
+import { closedGroup, secondCapture } from './group-errors.js'
 
 /** Options of `pool.createGraphGroup`. */
 export interface GraphGroupOptions {
@@ -74,11 +75,12 @@ export interface GroupPool extends OutputPool {
  * The options with their defaults, and sizes in bytes. Throws TypeError or RangeError for bad options, and PoolError
  * for an arena that cannot be lent.
  */
-export function groupConfig(options: GraphGroupOptions, clocks: Clocks, most: number): GroupConfig {
+export function groupConfig(options: GraphGroupOptions, clocks: Clocks, deviceBytes: number): GroupConfig {
   checkOptionNames('createGraphGroup', options, ['whenUnordered', 'maxBytes', 'poison', 'arena'])
   const { whenUnordered = 'wait', maxBytes, poison = false, arena = null } = options
   checkFlag('createGraphGroup: poison', poison)
   const refuses = choice(whenUnordered, 'createGraphGroup: whenUnordered', ['wait', 'refuse']) === 'refuse'
+  const most = Math.min(deviceBytes, MAX_UNITS * UNIT_BYTES)
   const bytes = maxBytes === undefined ? most : bytesOf(maxBytes, 'createGraphGroup: maxBytes', clocks.context)
   if (arena !== null) checkScratchArena('createGraphGroup', arena, clocks)
   return { refuses, maxBytes: Math.min(bytes, most), isLimited: bytes < most, poison, arena }
@@ -127,10 +129,10 @@ export class GraphGroup implements BufferOwner, Disposable {
 
   /**
    * A buffer for results of the capture that is under way. A 'shared' one is valid from a launch of its graph until
-   * another graph of the group is launched, or scratch is given back after the last graph was closed. It costs no
-   * memory of its own. An 'own' one is valid until its own graph is launched again; free it, too, if the capture
-   * fails. The next launch waits for uses by calls of this library; announce others by `recordUse`. Throws PoolError
-   * unless `stream` is captured by this group, and OutOfMemoryError.
+   * another graph of the group is launched. It costs no memory of its own, and ends with the scratch, which goes back
+   * after the last graph was closed. An 'own' one is valid until its own graph is launched again; free it, too, if the
+   * capture fails. The next launch waits for uses by calls of this library; announce others by `recordUse`. Throws
+   * PoolError unless `stream` is captured by this group, and OutOfMemoryError.
    */
   allocateOutput(bytes: number, stream: Stream, lifetime: OutputLifetime = 'shared'): GraphOutput {
     const { captures, pool } = this
@@ -268,7 +270,7 @@ export class GraphGroup implements BufferOwner, Disposable {
 
   private checkOpen(call: string): void {
     this.pool.checkOpen(call)
-    if (this.closed) throw new PoolError(`${call}: the graph group is closed; create another`, 'ERR_POOL_CLOSED')
+    if (this.closed) throw closedGroup(call)
   }
 }
 

@@ -12,13 +12,12 @@ import { VirtualBacking } from '../../backing/virtual-backing.js'
 import type { Use } from '../central/deferred.js'
 import { ArenaScratch, type ScratchArena } from './arena-scratch.js'
 import { GroupCaptures } from './group-captures.js'
-import { type GroupHeap, GroupMemory, type GroupSource, spoiltError } from './group-memory.js'
+import { spoiltError } from './group-errors.js'
+import { type GroupHeap, GroupMemory, type GroupSource } from './group-memory.js'
 import { GroupOrder } from './group-order.js'
 import { GuestMemory } from './guest-memory.js'
 import { Parts } from './parts.js'
-
-/** Fills poisoned scratch: NaN for every float type. */
-export const POISON = 0xff
+import { fillWithPoison } from './poison.js'
 
 /** The part of the pool's central heap that groups use. */
 export interface GroupHost {
@@ -176,7 +175,7 @@ export class GraphGroups {
 
   /** The pool is about to give its memory back, and keeps the contents of taken blocks alone. */
   loseContents(): void {
-    for (const group of this.groups.keys()) group.loseContents()
+    for (const group of this.groups.keys()) group.order.loseContents()
   }
 
   /** The memory goes away. */
@@ -230,15 +229,12 @@ export class GraphGroups {
 
   /** Fills the scratch in the order of `stream`. */
   private fill(memory: GroupMemory, arena: ArenaScratch | null, stream: OrderedStream): void {
-    const driver = this.clocks.context.activate()
     const { records, host } = this
-    const fill = (ptr: number, bytes: number) =>
-      stream.submit('launch', handle => driver.cuMemsetD8Async(ptr, POISON, bytes, handle))
     for (const record of memory.idle()) {
       const ptr = host.backing.bases[records.rangeOf(record)] + records.offsetOf(record) * UNIT_BYTES
-      fill(ptr, records.unitsOf(record) * UNIT_BYTES)
+      fillWithPoison(stream, ptr, records.unitsOf(record) * UNIT_BYTES)
     }
-    if (arena !== null && arena.bytes > 0) fill(arena.ptr, arena.bytes)
+    if (arena !== null && arena.bytes > 0) fillWithPoison(stream, arena.ptr, arena.bytes)
   }
 }
 

@@ -47,7 +47,7 @@ export interface GroupSource {
 }
 
 /** A block that a capture asks for. */
-export interface BlockRequest {
+interface BlockRequest {
   readonly units: number
   readonly alignUnits: number
   readonly slot: number
@@ -208,7 +208,7 @@ export class GroupMemory implements GroupStore {
       if (this.closed && this.outputs?.close() === true) this.outputs = null
       if (this.closed && this.scratch?.close() === true) this.scratch = null
     } finally {
-      if (this.reservedBytes < before) this.loseContents()
+      if (this.reservedBytes < before) this.order.loseContents()
     }
     return before - this.reservedBytes
   }
@@ -264,11 +264,6 @@ export class GroupMemory implements GroupStore {
     return this.closed && this.scratch === null && this.outputs === null
   }
 
-  /** Scratch was given back, or is about to be: shared outputs have no contents any more. */
-  loseContents(): void {
-    this.order.loseContents()
-  }
-
   get heaps(): readonly GroupHeap[] {
     return [this.scratch, this.outputs].filter(heap => heap !== null)
   }
@@ -319,7 +314,7 @@ export class GroupMemory implements GroupStore {
     const { order } = this
     if (!order.isComplete()) return false
     if (!order.isShared) return true
-    this.loseContents() // a thread that comes to use an output from now on is refused
+    this.order.loseContents() // a thread that comes to use an output from now on is refused
     return order.isComplete()
   }
 
@@ -371,23 +366,6 @@ export class GroupMemory implements GroupStore {
         'or allocate it by group.allocateOutput',
     )
   }
-}
-
-/** The error for a capture beside another one of its group. */
-export function secondCapture(call: string): PoolError {
-  return new PoolError(
-    `${call}: another capture of the group is under way, whose memory this one would get; end that one first`,
-    'ERR_STREAM_CAPTURED',
-  )
-}
-
-/** The error for the use of a buffer that is held between scratch by a capture that made no graph. */
-export function spoiltError(call: string): PoolError {
-  return new PoolError(
-    `${call}: the capture that allocated the buffer made no graph, and other graphs of its group may write there; ` +
-      'free it, and capture again',
-    'ERR_BUFFER_FREED',
-  )
 }
 
 /** The blocks of heaps, without addresses that have no memory. */

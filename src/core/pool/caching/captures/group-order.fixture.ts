@@ -10,7 +10,7 @@ import { RobustLock } from '../../../threads/robust-lock.js'
 import type { ThreadRegistry } from '../../../threads/thread-registry.js'
 import { GroupOrder } from './group-order.js'
 
-export class LaunchingThread {
+class LaunchingThread {
   readonly registry: ThreadRegistry
   readonly lock: RobustLock
   readonly order: GroupOrder

@@ -1,4 +1,4 @@
-// The order of launches of a group that threads share. `test/graph-group-threads.test.ts` has real threads, and
+// The order of launches of a group that threads share. `test/terminated-launches.test.ts` has real threads, and
 // `proof/interleave/scenarios/graph-groups.ts` all their interleavings.
 
 import assert from 'node:assert/strict'

@@ -2,7 +2,7 @@
 // memory before: the launch before it, uses of outputs since, and work on blocks that were freed since.
 //
 // These are a list of streams and stamps. A launch makes its stream wait for those that it does not come after already.
-// From then on the next mark of its stream covers all of them, so the launch alone takes their place in the list, also
+// From then on the next mark of its stream covers all of them. So the launch alone takes their place in the list, even
 // if the driver then refuses it. The list must not change before all waits were made: a refused wait would be lost.
 //
 // The list is one array of numbers, which may lie in memory that threads share. Then each thread has such an object.
@@ -13,16 +13,16 @@
 // The lock is left before work that uses an output is submitted. So a thread uses a 'shared' output only while no other
 // thread launches. Otherwise the use is refused, or finds contents of another graph.
 
-import { PoolError } from '../../../base/errors.js'
 import { isDriverError } from '../../../base/thrown.js'
 import { CU_STREAM_PER_THREAD } from '../../../driver/constants.js'
 import { type Clocks, MOST_STREAMS } from '../../../order/clocks.js'
 import type { LaunchRule, SharingGraph } from '../../../order/graph-memory.js'
-import { type OrderedStream, streamName } from '../../../order/ordered-stream.js'
+import type { OrderedStream } from '../../../order/ordered-stream.js'
 import { relaxed } from '../../../order/relaxed.js'
 import type { RobustLock } from '../../../threads/robust-lock.js'
 import type { Use } from '../central/deferred.js'
 import type { Waiting } from '../central/parts.js'
+import { elsewhere, perThread, unordered } from './group-errors.js'
 
 /** A stream of this or another device. */
 type User = OrderedStream & { readonly clocks: Clocks }
@@ -219,19 +219,8 @@ export class GroupOrder implements LaunchRule {
   /** Throws PoolError, in the name of `call`, for a stream that threads which share the group could not wait for. */
   checkStream(call: string, stream: User): void {
     if (this.lock === null) return
-    if (stream.clocks !== this.clocks) {
-      throw new PoolError(
-        `${call}: threads that share a group do not know the order of another device; copy the contents to a buffer of ` +
-          'the pool, or make the group in a pool of one thread',
-        'ERR_OTHER_DEVICE',
-      )
-    }
-    if (stream.handle !== CU_STREAM_PER_THREAD) return
-    throw new PoolError(
-      `${call}: threads that share a group cannot wait for the per-thread default stream of another; use a stream of ` +
-        'device.createStream()',
-      'ERR_STREAM_ORDER',
-    )
+    if (stream.clocks !== this.clocks) throw elsewhere(call)
+    if (stream.handle === CU_STREAM_PER_THREAD) throw perThread(call)
   }
 
   /** Takes the lock over from a dead thread; called before another thread gets its number. */
@@ -416,14 +405,4 @@ function isDone(use: Use): boolean {
 function isIdle({ clocks, slot }: Use): boolean {
   const driver = clocks.context.activate()
   return clocks.submit('query', slot, handle => relaxed(driver, () => driver.cuStreamQuery(handle)))
-}
-
-/** The error for work that may run beside a use: a launch of a graph, or 0 for any other use. */
-function unordered(work: string, stream: OrderedStream, { clocks, slot }: Use, graph: number): PoolError {
-  const other = graph === 0 ? 'a use of the same memory' : `graph ${graph}`
-  return new PoolError(
-    `${work} on ${streamName(stream.handle)} may run beside ${other} on ${streamName(clocks.handles[slot])}; ` +
-      "let the stream wait first (stream.wait(event)), or make the group with whenUnordered 'wait'",
-    'ERR_STREAM_ORDER',
-  )
 }

@@ -16,7 +16,7 @@ import type { DeviceBuffer } from '../../buffer.js'
 import { isFilled, refuseEach, TestDevice } from '../../pool.fixture.js'
 import type { CachingPool } from '../caching-pool.js'
 import { signal } from './graph-capture.fixture.js'
-import { attempt } from './graph-group.fixture.js'
+import { attempt, attemptCapture } from './graph-group.fixture.js'
 import type { GraphGroup } from './graph-group.js'
 import type { GraphOutput } from './graph-output.js'
 
@@ -100,8 +100,7 @@ class Program {
   private capture(): boolean {
     const stream = this.any(this.streams)
     const value = this.nextValue()
-    const made: DeviceBuffer[] = []
-    const isMade = attempt(() => {
+    return attemptCapture(this.device, stream, made => {
       const graph = this.group.capture(stream, () => {
         const output = this.group.allocateOutput(BYTES, stream, 'own')
         made.push(output)
@@ -110,11 +109,6 @@ class Program {
       })
       this.subjects.push({ graph, value, isWritten: false })
     })
-    if (isMade) return true
-    this.device.driver.clearFaults()
-    if (stream.capture !== null) stream.abortCapture()
-    for (const buffer of made) if (!buffer.freed) buffer.free()
-    return false
   }
 
   /** The value goes through buffers of several pools, some on a second stream. */

@@ -1,6 +1,6 @@
 // Graphs of a group whose scratch lies in an arena or a block pool, with kernels that really run. Each graph stamps its
-// scratch with a value of its own, waits a while, and compares it, so that launches side by side would be seen. Without
-// a GPU it fails.
+// scratch with a value of its own, waits a while, and compares it. So it sees launches side by side. Without a GPU it
+// fails.
 //
 // GROUP_FUZZ_SEED and GROUP_FUZZ_LAUNCHES replay and lengthen; the name of the test says the seed.
 

@@ -9,7 +9,8 @@ import { UNIT_BYTES } from '../../../heap/size-classes.js'
 import type { Clocks } from '../../../order/clocks.js'
 import { MOST_WORKERS, type ThreadRegistry } from '../../../threads/thread-registry.js'
 import type { GraphGroups } from '../../caching/captures/graph-groups.js'
-import { type GroupMemory, secondCapture } from '../../caching/captures/group-memory.js'
+import { closedGroup, secondCapture } from '../../caching/captures/group-errors.js'
+import type { GroupMemory } from '../../caching/captures/group-memory.js'
 import { GroupOrder } from '../../caching/captures/group-order.js'
 import type { CentralHeap } from '../../caching/central/central-heap.js'
 import type { Waiting } from '../../caching/central/parts.js'
@@ -225,11 +226,6 @@ export class GroupServer {
   private get groups(): GraphGroups {
     return this.central.arenas.groups
   }
-}
-
-/** The error for a call on a group that is closed. */
-export function closedGroup(call: string): PoolError {
-  return new PoolError(`${call}: the graph group is closed; create another`, 'ERR_POOL_CLOSED')
 }
 
 function recordsOf({ makers, memory }: ServedGroup, thread: number): number[] {

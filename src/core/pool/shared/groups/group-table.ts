@@ -9,7 +9,7 @@ import type { ThreadRegistry } from '../../../threads/thread-registry.js'
 import { GroupOrder, type GroupOrderConfig } from '../../caching/captures/group-order.js'
 
 /** The part of an order's configuration that lies in the table. */
-export type OrderMemory = Pick<GroupOrderConfig, 'state' | 'lock'>
+type OrderMemory = Pick<GroupOrderConfig, 'state' | 'lock'>
 
 /** Groups of a pool at a time. */
 export const MOST_GROUPS = 32

@@ -10,7 +10,7 @@ import type { Graph } from '../../../order/graph.js'
 import type { Stream } from '../../../order/stream.js'
 import { DeviceBuffer } from '../../buffer.js'
 import { signal } from '../../caching/captures/graph-capture.fixture.js'
-import { attempt } from '../../caching/captures/graph-group.fixture.js'
+import { attempt, attemptCapture } from '../../caching/captures/graph-group.fixture.js'
 import { GraphOutput } from '../../caching/captures/graph-output.js'
 import { isFilled, TestDevice } from '../../pool.fixture.js'
 import type { TransferredBuffer } from '../../transferred-buffer.js'
@@ -120,8 +120,7 @@ class Program {
     const [stream, kind] = [this.any(member.streams), this.any(KINDS)]
     const value = 1 + (this.values++ % 200)
     const bytes = 4 * KiB + this.random.below(300 * KiB)
-    const made: DeviceBuffer[] = []
-    const isMade = attempt(() => {
+    attemptCapture(this.device, stream, made => {
       const graph = group.capture(stream, () => {
         const result = kind === 'held' ? pool.allocate(bytes, stream) : group.allocateOutput(bytes, stream, kind)
         made.push(result)
@@ -130,10 +129,6 @@ class Program {
       })
       this.subjects.push({ member, graph, value, kind, result: graph.result, isWritten: false, isOpen: true })
     })
-    if (isMade) return
-    this.device.driver.clearFaults()
-    if (stream.capture !== null) stream.abortCapture()
-    for (const buffer of made) if (!buffer.freed) buffer.free()
   }
 
   /** Scratch goes through several buffers on two streams side by side, and then to the two halves of the result. */

@@ -5,8 +5,8 @@
 import type { Clocks } from '../../../order/clocks.js'
 import type { SharingGraph } from '../../../order/graph-memory.js'
 import type { OrderedStream } from '../../../order/ordered-stream.js'
-import { POISON } from '../../caching/captures/graph-groups.js'
 import { GroupOrder, type GroupOrderConfig } from '../../caching/captures/group-order.js'
+import { fillWithPoison } from '../../caching/captures/poison.js'
 
 /** A piece of idle scratch. */
 export type Stretch = readonly [ptr: number, bytes: number]
@@ -48,9 +48,6 @@ export class PoisonedOrder extends GroupOrder {
 
   private fill(stream: OrderedStream): void {
     if (this.captures !== this.scratch.captures()) throw new ScratchChanged()
-    const driver = stream.context.activate()
-    for (const [ptr, bytes] of this.stretches) {
-      stream.submit('launch', handle => driver.cuMemsetD8Async(ptr, POISON, bytes, handle))
-    }
+    for (const [ptr, bytes] of this.stretches) fillWithPoison(stream, ptr, bytes)
   }
 }

@@ -12,6 +12,7 @@ import { DeviceBuffer } from '../../buffer.js'
 import { GraphGroup, type GroupPool } from '../../caching/captures/graph-group.js'
 import type { GroupConfig } from '../../caching/captures/graph-groups.js'
 import { GroupCaptures, type SharedGraphGroup } from '../../caching/captures/group-captures.js'
+import { closedGroup } from '../../caching/captures/group-errors.js'
 import { labelOfBuffer } from '../../labels.js'
 import type { ServerClient } from '../server-client.js'
 import type { SharedLiveBlock } from '../shared-report.js'
@@ -19,7 +20,6 @@ import type { SharedState } from '../shared-state.js'
 import { CapturedBlock } from './captured-block.js'
 import { GroupClient, type PoolOfGroup } from './group-client.js'
 import type { GroupName } from './group-question.js'
-import { closedGroup } from './group-server.js'
 
 /** The pool, as its groups in this thread use it. */
 interface PoolOfGroups extends PoolOfGroup {

@@ -7,7 +7,7 @@ import { setImmediate } from 'node:timers/promises'
 import { openDevice } from '../src/core/device/open.js'
 import { SimulatedDriver } from '../src/core/driver/simulated/simulated-driver.js'
 import { start } from './device-threads.fixture.js'
-import { areOwn, launcher, newLaunches } from './graph-group-threads.fixture.js'
+import { areOwn, launcher, newLaunches } from './terminated-launches.fixture.js'
 
 const SEED = Number(process.env['GROUP_THREADS_SEED'] ?? 1)
 const LAUNCHES = 5
