@@ -78,10 +78,11 @@ export class CapturedBlock extends SlowAllocation {
     this.isFreed = true // first: if this call is cut short, the pool server may have the block already
     try {
       if (stream.capture === capture && users.size === 0) {
-        this.group.free(record, stream.lastSlot, capture.marked[stream.lastSlot] + 1)
+        const { lastSlot: slot } = stream
+        this.group.free(record, { slot, stamp: capture.marked[slot] + 1 })
       } else {
         this.announceUses(stream)
-        this.group.free(record, -1, 0)
+        this.group.free(record, null)
       }
     } catch (error) {
       if (!this.group.mayStillBeHeard) this.isFreed = false

@@ -7,7 +7,7 @@ import type { SharedGraphGroup } from '../../caching/captures/group-captures.js'
 import { GroupOrder } from '../../caching/captures/group-order.js'
 import type { BlockUse, GroupFigures, GroupStore } from '../../caching/captures/group-store.js'
 import type { ServerClient } from '../server-client.js'
-import type { GroupQuestion, ReserveAnswer, TakeAnswer, TakenBlock } from './group-question.js'
+import type { CapturedUse, GroupQuestion, ReserveAnswer, TakeAnswer, TakenBlock } from './group-question.js'
 import type { GroupTable } from './group-table.js'
 import { PoisonedOrder, type Stretch } from './poisoned-order.js'
 
@@ -82,9 +82,9 @@ export class GroupClient implements GroupStore {
     return answer.block
   }
 
-  /** Takes a block back: to be used again in the capture after `stamp` of a slot, or later for slot -1. */
-  free(record: number, slot: number, stamp: number): void {
-    this.tell({ ask: 'groupFree', group: this.shared.group, record, slot, stamp })
+  /** Takes a block back, which the capture may use again after some of its work; for null, later captures alone. */
+  free(record: number, after: CapturedUse | null): void {
+    this.tell({ ask: 'groupFree', group: this.shared.group, record, after })
   }
 
   reserve(bytes: number): boolean {

@@ -9,8 +9,8 @@ export type GroupQuestion =
   | (OfGroup<'groupBegin'> & { readonly call: string })
   | OfGroup<'groupCheck' | 'groupTrim' | 'groupFigures' | 'groupClose'>
   | (OfGroup<'groupTake'> & TakeQuestion)
-  /** used again in the capture after `stamp` of a captured slot; slot -1: later */
-  | (OfGroup<'groupFree'> & { readonly record: number; readonly slot: number; readonly stamp: number })
+  /** null: later captures alone use the block again */
+  | (OfGroup<'groupFree'> & { readonly record: number; readonly after: CapturedUse | null })
   | (OfGroup<'groupEnd'> & { readonly graph: number; readonly hasGraph: boolean })
   | (OfGroup<'groupReserve'> & { readonly bytes: number })
   /** those behind an address */
@@ -20,6 +20,12 @@ interface OfGroup<Ask extends string> {
   readonly ask: Ask
   /** the number of the group */
   readonly group: number
+}
+
+/** Captured work that has used a block. Work of the capture that comes after it may use the block again. */
+export interface CapturedUse {
+  readonly slot: number
+  readonly stamp: number
 }
 
 export interface TakeQuestion {
@@ -85,7 +91,7 @@ export function undoing(question: { readonly ask: string }, answer: unknown): Gr
     case 'groupTake': {
       const { block } = answer as TakeAnswer
       if (block === null) return null
-      return { ask: 'groupFree', group: asked.group, record: block.record, slot: -1, stamp: 0 }
+      return { ask: 'groupFree', group: asked.group, record: block.record, after: null }
     }
     default:
       return null

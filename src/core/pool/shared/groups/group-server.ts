@@ -17,6 +17,7 @@ import type { Waiting } from '../../caching/central/parts.js'
 import { Count } from '../shared-report.js'
 import { COUNT_LINE } from '../shared-state.js'
 import {
+  type CapturedUse,
   GROUP_CALLS,
   type GroupName,
   type GroupQuestion,
@@ -71,7 +72,7 @@ export class GroupServer {
       case 'groupTake':
         return yield* this.take(group, question)
       case 'groupFree':
-        return this.free(group, question.record, question.slot, question.stamp)
+        return this.free(group, question.record, question.after)
       case 'groupReserve':
         return { isDone: memory.reserve(question.bytes), isFull: memory.isFull } satisfies ReserveAnswer
       case 'groupTrim':
@@ -94,7 +95,7 @@ export class GroupServer {
       for (const [graph, maker] of makers) {
         if (maker !== thread) continue
         // Captured work never runs, so nothing uses what an unfinished capture has taken.
-        if (graph === memory.capturing) for (const record of memory.heldBy(graph)) this.free(group, record, -1, 0)
+        if (graph === memory.capturing) for (const record of memory.heldBy(graph)) this.free(group, record, null)
         this.end(group, graph, false)
       }
     }
@@ -130,7 +131,7 @@ export class GroupServer {
         const isUser = afterAll || own.has(slot)
         if (isUser && stamp > clocks.completed[slot]) group.memory.order.add({ clocks, slot, stamp })
       }
-      for (const record of held) this.free(group, record, -1, 0)
+      for (const record of held) this.free(group, record, null)
     }
   }
 
@@ -183,12 +184,12 @@ export class GroupServer {
     return { block: { record, address: this.addressOf(records, record) }, isFull: false }
   }
 
-  private free(group: ServedGroup, record: number, slot: number, stamp: number): void {
+  private free(group: ServedGroup, record: number, after: CapturedUse | null): void {
     const { memory } = group
     const graph = memory.graphOf(record)
     this.count(group, record, -1)
-    if (slot === -1) memory.free(record)
-    else memory.freeAfter(record, keyOfSlot(slot), stamp)
+    if (after === null) memory.free(record)
+    else memory.freeAfter(record, keyOfSlot(after.slot), after.stamp)
     forgetMaker(group, graph)
   }
 
