@@ -18,11 +18,11 @@ import { CU_STREAM_PER_THREAD } from '../../../driver/constants.js'
 import { type Clocks, MOST_STREAMS } from '../../../order/clocks.js'
 import type { LaunchRule, SharingGraph } from '../../../order/graph-memory.js'
 import type { OrderedStream } from '../../../order/ordered-stream.js'
-import { relaxed } from '../../../order/relaxed.js'
 import type { RobustLock } from '../../../threads/robust-lock.js'
 import type { Use } from '../central/deferred.js'
 import type { Waiting } from '../central/parts.js'
 import { elsewhere, perThread, unordered } from './group-errors.js'
+import { covered, isDone, UNTIL_NEXT } from './lasting-use.js'
 
 /** A stream of this or another device. */
 type User = OrderedStream & { readonly clocks: Clocks }
@@ -34,9 +34,6 @@ interface UsedOutput {
   /** Throws PoolError, in the name of `call`, if a launch has overwritten it. */
   checkValid(call: string): void
 }
-
-/** The stamp of a use that lasts until the next launch, and of a launch that is under way. */
-const UNTIL_NEXT = Infinity
 
 /** Index of a number in the state; all are 0 at first. A launch uses the first six, which share a cache line. */
 export const enum At {
@@ -385,24 +382,4 @@ export class GroupOrder implements LaunchRule {
       if (!isDriverError(error)) throw error // the launch was made; a later wait places its own mark
     }
   }
-}
-
-/** A use whose stamp is a mark, or the next one. */
-function covered(use: Use): Use {
-  return use.stamp === UNTIL_NEXT ? { ...use, stamp: use.clocks.covering(use.slot) } : use
-}
-
-/** Whether the host sees a use complete, asking the driver: for a mark, or about all work of the stream. */
-function isDone(use: Use): boolean {
-  const { clocks, slot, stamp } = covered(use)
-  if (clocks.completed[slot] >= stamp) return true
-  if (use.stamp === UNTIL_NEXT && clocks.isOpen(slot)) return isIdle(use)
-  clocks.catchUp(slot, stamp, false)
-  return clocks.completed[slot] >= stamp
-}
-
-/** Whether an open stream, also another thread's, has no work under way. */
-function isIdle({ clocks, slot }: Use): boolean {
-  const driver = clocks.context.activate()
-  return clocks.submit('query', slot, handle => relaxed(driver, () => driver.cuStreamQuery(handle)))
 }
