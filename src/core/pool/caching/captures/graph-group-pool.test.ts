@@ -31,6 +31,25 @@ for (const backing of KINDS) {
       checkPool(pool)
     })
 
+    it('gives what it kept for buffers that outlived it to a capture of another group that needs room', () => {
+      const { device, pool, group, a } = setUpGroup({ backing, maxPoolBytes: 16 * MiB })
+      const graph = writer({ pool, group }, a, 1, 6 * MiB, 'own')
+      graph.launch()
+      graph.close()
+      group.close()
+      device.clocks.synchronize()
+      graph.result.free()
+      const next = writer({ pool, group: pool.createGraphGroup() }, a, 2, 6 * MiB, 'own')
+      next.launch()
+      assert.deepEqual(endsOf(next.result), [2, 2])
+      const idle = pool.createGraphGroup()
+      next.close()
+      next.result.free()
+      device.clocks.synchronize()
+      idle.reserve(14 * MiB)
+      checkPool(pool)
+    })
+
     it('has a limit of its own, and a capture goes on after its refusal', () => {
       const { pool, group, a } = setUpGroup({ backing }, { maxBytes: '8MiB' })
       const graph = group.capture(a, () => {

@@ -288,8 +288,9 @@ export class CentralHeap extends OfPool {
     }
   }
 
-  /** Gives all idle memory back. */
+  /** Gives all idle memory back, that of other graph groups included. */
   makeRoom(): void {
+    this.arenas.groups.giveBack()
     this.gather()
     this.backing.trim(0)
   }
