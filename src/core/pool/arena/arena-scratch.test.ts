@@ -9,7 +9,7 @@ import type { Graph } from '../../order/graph.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
 import type { CachingPool } from '../caching/caching-pool.js'
-import { endsOf } from '../caching/captures/graph-group.fixture.js'
+import { endsOf, writer as poolWriter } from '../caching/captures/graph-group.fixture.js'
 import type { GraphGroup, GraphGroupOptions } from '../caching/captures/graph-group.js'
 import type { GraphOutput } from '../caching/captures/graph-output.js'
 import { assertConsistent, TestDevice } from '../pool.fixture.js'
@@ -201,6 +201,28 @@ for (const kind of Object.keys(KINDS)) {
 }
 
 describe('an arena as scratch of a graph group', () => {
+  it('is poisoned for graphs that use it alone: once it is gone, others may have its memory', () => {
+    for (const end of ['arena', 'region'] as const) {
+      const { device, pool, a, b } = setUp()
+      const owner = device.createPool()
+      const region = owner.allocate(4 * MiB, a)
+      const arena = device.createArenaPool(end === 'arena' ? { bytes: 4 * MiB } : { region })
+      const group = pool.createGraphGroup({ arena, poison: true })
+      const used = writer({ arena, group }, a, 1)
+      const graph = poolWriter({ pool, group }, b, 2, 1 * MiB, 'own')
+      if (end === 'arena') arena.close()
+      used.close()
+      region.free()
+      device.clocks.synchronize()
+      owner.trimTo(0)
+      const others = Array.from({ length: 12 }, () => device.createPlainPool().allocate(4 * MiB))
+      for (const other of others) other.fill(7)
+      graph.launch()
+      assert.deepEqual(endsOf(graph.result), [2, 2])
+      for (const other of others) assert.deepEqual(endsOf(other), [7, 7])
+    }
+  })
+
   it('grows in a capture without moving, and a shortage leaves the capture whole', () => {
     const { device, arena, group, a } = setUp()
     const first = writer({ arena, group }, a, 1, 32 * KiB)

@@ -55,10 +55,11 @@ export function checkScratchArena(call: string, arena: ScratchArena, clocks: Clo
   arena.checkLendable(call, clocks)
 }
 
-export class ArenaScratch implements CaptureMember, Holding {
+export class ArenaScratch implements CaptureMember {
   /** true once the arena is closed, or an ordinary one again */
   lost = false
-  readonly asleep = false // a region that sleeps is known to the graph by its pool
+  /** the numbers of the captures and open graphs that have memory of it */
+  private readonly graphs = new Set<number>()
   /** the memory that graphs of the group write */
   readonly ptr: number
   bytes = 0
@@ -91,10 +92,17 @@ export class ArenaScratch implements CaptureMember, Holding {
     return capture !== null && capture.group === this.group
   }
 
+  /** Whether a graph uses the arena, which then has the memory. */
+  isUsedBy(graph: number): boolean {
+    return this.graphs.has(graph)
+  }
+
   /** A capture of the group is about to get memory. */
   serve(capture: Capture): void {
+    if (capture.members.has(this)) return
     capture.members.add(this)
-    capture.holdings.add(this)
+    capture.holdings.add(this.holdingOf(capture.number))
+    this.graphs.add(capture.number)
   }
 
   checkEnd(): void {}
@@ -103,5 +111,15 @@ export class ArenaScratch implements CaptureMember, Holding {
     if (!this.lost) this.bytes = Math.max(this.bytes, this.arena.dropCaptured(this.entry))
   }
 
-  release(): void {}
+  /** Stands in a graph for the arena. */
+  private holdingOf(graph: number): Holding {
+    const scratch = this
+    return {
+      get lost() {
+        return scratch.lost
+      },
+      asleep: false, // a region that sleeps is known to the graph by its pool
+      release: () => this.graphs.delete(graph),
+    }
+  }
 }

@@ -61,7 +61,7 @@ export class GraphGroups {
   create(config: GroupConfig): GroupCaptures {
     const order = new GroupOrder(this.clocks, {
       refuses: config.refuses,
-      poison: config.poison ? stream => this.fill(memory, lent, stream) : null,
+      poison: config.poison ? (stream, graph) => this.fill(memory, lent, stream, graph) : null,
       state: new Float64Array(GroupOrder.WORDS),
       lock: null,
     })
@@ -227,14 +227,14 @@ export class GraphGroups {
     return new RangeHeap(records, backing.sides, Math.ceil(mostBytes / granuleBytes) * granuleBytes)
   }
 
-  /** Fills the scratch in the order of `stream`. */
-  private fill(memory: GroupMemory, arena: ArenaScratch | null, stream: OrderedStream): void {
+  /** Fills the scratch of a graph in the order of `stream`: the arena may be gone for graphs that do not use it. */
+  private fill(memory: GroupMemory, arena: ArenaScratch | null, stream: OrderedStream, graph: number): void {
     const { records, host } = this
     for (const record of memory.idle()) {
       const ptr = host.backing.bases[records.rangeOf(record)] + records.offsetOf(record) * UNIT_BYTES
       fillWithPoison(stream, ptr, records.unitsOf(record) * UNIT_BYTES)
     }
-    if (arena !== null && arena.bytes > 0) fillWithPoison(stream, arena.ptr, arena.bytes)
+    if (arena?.isUsedBy(graph) && arena.bytes > 0) fillWithPoison(stream, arena.ptr, arena.bytes)
   }
 }
 

@@ -56,8 +56,8 @@ export const enum At {
 export interface GroupOrderConfig {
   /** whether a launch that needs a wait is refused */
   readonly refuses: boolean
-  /** fills the memory on the stream of a launch, or does nothing */
-  readonly poison: ((stream: OrderedStream) => void) | null
+  /** fills the memory of a graph on the stream of its launch */
+  readonly poison: ((stream: OrderedStream, graph: number) => void) | null
   /** `GroupOrder.WORDS` numbers, which are 0 before the first use; in memory that threads share if there is a lock */
   readonly state: Float64Array
   /** of a group that threads share; it must serve simulated drivers while it waits, since launches are made under it */
@@ -69,7 +69,7 @@ export class GroupOrder implements LaunchRule {
   static readonly WORDS = At.uses + 2 * MOST_STREAMS
 
   private readonly refuses: boolean
-  private readonly poison: ((stream: OrderedStream) => void) | null
+  private readonly poison: ((stream: OrderedStream, graph: number) => void) | null
   private readonly state: Float64Array
   private readonly lock: RobustLock | null
   /** uses on other devices since then; null for none */
@@ -165,7 +165,7 @@ export class GroupOrder implements LaunchRule {
     state[At.latest] = 0 // until the driver has taken the launch: a refused one may have left contents of no graph
     graph.launchStamp = stamp
     graph.launchSlot = slot
-    if (this.poison !== null) this.poison(stream)
+    if (this.poison !== null) this.poison(stream, graph.number)
   }
 
   private noteLaunch(graph: SharingGraph): void {

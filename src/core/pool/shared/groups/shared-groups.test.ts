@@ -172,7 +172,7 @@ describe('a graph group that threads share', () => {
     const { order } = maker.group['captures']
     const look = order['poison']
     Object.assign(order, {
-      poison: (stream: typeof maker.stream) => {
+      poison: (stream: typeof maker.stream, number: number) => {
         Object.assign(order, { poison: look })
         const pinned = other.group.capture(other.stream, () => {
           using first = other.pool.allocate(1 * MiB, other.stream) // where the graph writes
@@ -182,7 +182,7 @@ describe('a graph group that threads share', () => {
         held = pinned.result
         const { driver } = threads.device
         driver.cuMemsetD8Async(held.ptr, 7, held.byteLength, stream.handle) // as a launch of that graph does
-        look!(stream)
+        look!(stream, number)
       },
     })
     graph.launch()
