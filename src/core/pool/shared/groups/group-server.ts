@@ -137,8 +137,8 @@ export class GroupServer {
 
   private create({ config }: GroupQuestion & { ask: 'groupCreate' }): GroupName {
     const { state, clocks, served, groups } = this
-    let place = 0
-    while (served[place]?.memory.isGone === false) place++
+    if (this.freePlace === MOST_GROUPS) groups.giveBack() // closed ones whose launches are complete by now
+    const place = this.freePlace
     if (place === MOST_GROUPS) {
       throw new PoolError(`createGraphGroup: the pool has ${MOST_GROUPS} graph groups, which is the limit; close one`)
     }
@@ -153,6 +153,13 @@ export class GroupServer {
     served[place] = { place, group, memory, records, makers: new Map() }
     state.groupTable.open(place, group)
     return { place, group }
+  }
+
+  /** The first place without a group that has memory. */
+  private get freePlace(): number {
+    let place = 0
+    while (this.served[place]?.memory.isGone === false) place++
+    return place
   }
 
   private begin({ memory, makers }: ServedGroup, asker: number, call: string): number {

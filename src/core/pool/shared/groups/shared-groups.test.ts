@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { MiB } from '../../../base/bytes.js'
+import { KiB, MiB } from '../../../base/bytes.js'
 import { PoolError } from '../../../base/errors.js'
 import { CU_STREAM_PER_THREAD } from '../../../driver/constants.js'
 import { Stream } from '../../../order/stream.js'
@@ -205,6 +205,20 @@ describe('a graph group that threads share', () => {
     assert.equal(next.closed, false)
     assert.equal(next.stats().launches, 1)
     assert.equal(more[7].stats().graphs, 0)
+  })
+
+  it('gives its place back after its close, once its launches are complete', () => {
+    const { maker, device } = new GroupThreads()
+    const { pool, stream } = maker
+    for (let made = 0; made < 64; made++) {
+      const group = pool.createGraphGroup()
+      const graph = group.capture(stream, () => pool.allocate(1 * KiB, stream).free())
+      const release = device.hold(stream)
+      graph.launch()
+      graph.close()
+      group.close()
+      release()
+    }
   })
 
   it('counts its memory and its held buffers in the figures of the pool', () => {
