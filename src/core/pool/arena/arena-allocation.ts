@@ -78,7 +78,7 @@ class CheckedAllocation extends ArenaAllocation {
   }
 
   override recordUse(record: number, entry: number, stream: Stream): void {
-    this.checkCaptured(stream, 'recordUse')
+    if (this.isLive(record, entry)) this.checkCaptured(stream, 'recordUse')
     super.recordUse(record, entry, stream)
   }
 

@@ -248,7 +248,7 @@ describe('an arena as scratch of a graph group', () => {
   })
 
   it('drops what a capture has at its end, also if that makes no graph', () => {
-    const { device, arena, group, a } = setUp()
+    const { device, arena, group, a, b } = setUp()
     const counted = limited(arena, 4 * MiB)
     const { liveBytes } = arena.stats()
     const held: DeviceBuffer[] = []
@@ -268,6 +268,7 @@ describe('an arena as scratch of a graph group', () => {
     for (const buffer of held) {
       assert.equal(buffer.freed, true)
       assert.throws(() => buffer.fill(1), { code: 'ERR_BUFFER_FREED' })
+      assert.throws(() => buffer.recordUse(b), { code: 'ERR_BUFFER_FREED' })
     }
     assert.deepEqual([counted.handedOutBytes, arena.stats().liveBytes], [0, liveBytes])
     assert.equal(new Set(held.map((_, index) => index)).size, 6)
