@@ -189,10 +189,12 @@ export class GraphGroup implements BufferOwner, Disposable {
     throw new PoolError('share: the pool of the group is one of this thread; make it with createSharedPool')
   }
 
-  /** The group's memory and launches. */
+  /** The group's memory and launches. A group that threads shared has none of them once it is closed. */
   stats(): GraphGroupStats {
-    const { order, store } = this.captures
-    return { ...store.figures(), launches: order.launches, waits: order.waits }
+    const { order, shared, store } = this.captures
+    const isGone = shared !== null && this.closed // another group may have its place in the table
+    const { launches, waits } = isGone ? { launches: 0, waits: 0 } : order
+    return { ...store.figures(), launches, waits }
   }
 
   /**
