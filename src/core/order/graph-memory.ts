@@ -23,6 +23,10 @@ export interface SharingGraph {
 export interface LaunchRule {
   /** whether other threads launch such graphs: then no other thread enters before `leave` */
   readonly isShared: boolean
+  /** the number of the graph that was launched last; 0 for none, and from `enter` until `leave` */
+  readonly latest: number
+  /** Work on an open stream uses the memory from now on, until the next launch. */
+  noteUses(stream: OrderedStream): void
   /** `enter`, `stream.submit` and `leave` for the launch that `work` makes. One call, since launches must be cheap. */
   submit(graph: SharingGraph, stream: OrderedStream, work: (handle: number) => void): void
   /**
@@ -77,7 +81,7 @@ export class GraphMemory implements SharingGraph, Disposable {
   /**
    * Call after the graph was launched on `stream`: `close` then gives nothing back before the stream's work has
    * completed. Throws PoolError for a closed graph, stream or pool, or a stream of another device, and for a graph that
-   * shares memory if `beforeLaunch(stream)` was not called.
+   * shares memory if `beforeLaunch(stream)` was not called, or if another one was launched since.
    */
   noteLaunch(stream: OrderedStream): void {
     this.note('noteLaunch', stream)
@@ -89,6 +93,14 @@ export class GraphMemory implements SharingGraph, Disposable {
       )
     }
     this.announced = null
+    if (this.rule.latest !== 0) {
+      this.rule.noteUses(stream)
+      throw new PoolError(
+        'noteLaunch: another graph that shares the memory was launched since beforeLaunch, and may run beside this one; ' +
+          'call beforeLaunch and noteLaunch right around each launch',
+        'ERR_STREAM_ORDER',
+      )
+    }
     this.rule.leave(this, true)
   }
 

@@ -347,6 +347,17 @@ for (const backing of KINDS) {
       release()
       assert.deepEqual(endsOf(second.output), [2, 2])
       assert.throws(() => first.output.readSync(), PoolError)
+      first.memory.beforeLaunch(a)
+      launch(second, b)
+      const free = device.hold(a)
+      driver.cuGraphLaunch(first.executable, a.handle)
+      assert.throws(() => first.memory.noteLaunch(a), {
+        code: 'ERR_STREAM_ORDER',
+        message: /^noteLaunch: another graph that shares the memory was launched since beforeLaunch/,
+      })
+      launch(second, b)
+      assert.equal(b.query(), false, 'it comes after that launch all the same')
+      free()
       for (const { memory } of graphs) memory.close()
       assert.throws(() => first.memory.beforeLaunch(a), /^PoolError: beforeLaunch: the graph is closed/)
     })
