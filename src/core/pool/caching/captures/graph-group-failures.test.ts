@@ -40,6 +40,24 @@ for (const call of ['cuEventRecord', 'cuStreamWaitEvent', 'cuMemsetD8Async', 'cu
   })
 }
 
+describe('a capture of a group, in a pool whose call was cut short', () => {
+  for (const end of ['endCapture', 'abortCapture'] as const) {
+    it(`ends by ${end}, so that the pool can be closed`, () => {
+      const { device, pool, group, a } = setUpGroup()
+      group.beginCapture(a)
+      const output = group.allocateOutput(1 * MiB, a)
+      ;(pool as unknown as { isBusy: boolean }).isBusy = true
+      assert.throws(() => pool.allocate(1 * MiB, a), /^PoolError: allocate: an earlier call of the pool was cut short/)
+      a[end]()
+      assert.equal(a.capture, null)
+      pool.close()
+      group.close()
+      assert.equal(output.freed, true)
+      assert.equal(device.freeBytes(), CAPACITY)
+    })
+  }
+})
+
 describe('driver failures: graph groups', () => {
   it('the addresses of a group that are refused make no group', () => {
     const { device, pool, a } = setUpGroup()

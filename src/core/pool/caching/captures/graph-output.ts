@@ -133,8 +133,17 @@ export class OutputAllocation extends SlowAllocation {
   becomeScratch(): void {
     if (this.block.freed)
       this.isFreed = true // by its address
-    else this.block.free()
+    else this.freeBlock()
     this.isScratch = true
+  }
+
+  /** A pool whose call was cut short takes nothing back. Its capture must end, so that the pool can be closed. */
+  private freeBlock(): void {
+    try {
+      this.block.free()
+    } catch (error) {
+      if (!(error instanceof PoolError)) throw error
+    }
   }
 
   private checkLive(call: string): void {
