@@ -82,8 +82,7 @@ export class GroupServer {
       case 'groupIdle':
         return this.idle(group, question.after)
       case 'groupClose':
-        memory.close()
-        return this.state.groupTable.close(group.place)
+        return this.close(group)
     }
   }
 
@@ -168,6 +167,15 @@ export class GroupServer {
     const graph = memory.begin()
     makers.set(graph, asker)
     return graph
+  }
+
+  /** A group is closed also if the driver refuses to take its memory back, which goes later then. */
+  private close({ memory, place }: ServedGroup): void {
+    try {
+      memory.close()
+    } finally {
+      if (memory.closed) this.state.groupTable.close(place)
+    }
   }
 
   private end(group: ServedGroup, graph: number, hasGraph: boolean): void {

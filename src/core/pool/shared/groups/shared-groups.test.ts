@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../../base/bytes.js'
-import { PoolError } from '../../../base/errors.js'
+import { CudaError, PoolError } from '../../../base/errors.js'
 import { CU_STREAM_PER_THREAD } from '../../../driver/constants.js'
 import { Stream } from '../../../order/stream.js'
 import type { DeviceBuffer } from '../../buffer.js'
@@ -219,6 +219,21 @@ describe('a graph group that threads share', () => {
       group.close()
       release()
     }
+  })
+
+  it('is closed for all threads even if the driver refuses to take its memory back', () => {
+    const threads = new GroupThreads()
+    const { maker, device } = threads
+    const other = threads.join()
+    maker.group.reserve(4 * MiB)
+    device.driver.failCall({ call: 'cuMemUnmap', code: 999 })
+    assert.throws(() => other.group.close(), CudaError)
+    device.driver.clearFaults()
+    assert.deepEqual([maker.group.closed, other.group.closed], [true, true])
+    assert.throws(() => maker.group.reserve(4 * MiB), { code: 'ERR_POOL_CLOSED' })
+    maker.group.close()
+    maker.pool.trimTo(0)
+    assert.equal(maker.pool.stats().reservedBytes, 0)
   })
 
   it('counts its memory and its held buffers in the figures of the pool', () => {
