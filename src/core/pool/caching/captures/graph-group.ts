@@ -35,8 +35,8 @@ export interface GraphGroupOptions {
    */
   readonly poison?: boolean
   /**
-   * an arena of this thread and device that captures of the group allocate from, too, each from its present height
-   * on. Until the group is closed, the arena serves these captures alone
+   * an `ArenaPool` of this thread and device that captures of the group allocate from, too, each from its present
+   * height on. Until the group is closed, the arena serves these captures alone
    */
   readonly arena?: ScratchArena
 }
