@@ -513,10 +513,7 @@ private:
       __threadfence();
       atomicExch(&slots[sizeClass][slot], grant.count == 0 ? EMPTY : grant.superblock);
     }
-    if (grant.count != 0) {
-      fence();
-      atomicAdd(&stripe().allocations, static_cast<u64>(grant.count));
-    }
+    if (grant.count != 0) atomicAdd(&stripe().allocations, static_cast<u64>(grant.count));
     return grant;
   }
 
@@ -675,7 +672,6 @@ private:
       if (!set(sizeClassOf(now)).remove(superblock)) return;
       if (atomicCAS(wordOf(superblock), now, BIAS) == now) return release(superblock);
       set(sizeClassOf(now)).insert(superblock);
-      __threadfence();
       now = load(wordOf(superblock));
     }
   }
@@ -698,7 +694,6 @@ private:
       if (next == BIAS) return release(superblock);
       if (!room) return;
       set(sizeClass).insert(superblock);
-      __threadfence();
       return giveBackListed(superblock, load(cell));
     }
   }
@@ -740,7 +735,6 @@ private:
         if (current >= BUSY || !isFull(load(wordOf(current))) || atomicCAS(cell, current, BUSY) != current) continue;
         const u64 kept = retagged(BIAS + capacityOfClass(sizeClass), smallTag(sizeClass, ATTACHED, slot));
         const bool gives = atomicCAS(wordOf(current), kept, BIAS) == kept;
-        __threadfence();
         atomicExch(cell, gives ? EMPTY : current);
         if (gives) release(current);
         any |= gives;
@@ -844,7 +838,6 @@ private:
       const u64 seen = atomicCAS(wordOf(superblock), now, retagged(now, 0));
       if (seen == now) {
         insertIdle(superblock, runLengthOf(now));
-        __threadfence();
         atomicAdd(&idleCount.value, static_cast<i32>(runLengthOf(now)));
         return;
       }
