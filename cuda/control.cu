@@ -24,7 +24,7 @@ static __device__ void clearHeap(DeviceHeap *heap, u64 base, u32 reserved, u32 l
   const u32 thread = blockIdx.x * blockDim.x + threadIdx.x;
   const u32 threads = gridDim.x * blockDim.x;
   for (u32 at = thread; at < STRIPES; at += threads) heap->stripes[at] = {};
-  for (u32 at = thread; at <= CLASSES; at += threads) heap->counts[at].value = at == CLASSES ? (limit + 63) >> 6 : 0;
+  for (u32 at = thread; at <= CLASSES; at += threads) heap->counts[at] = {at == CLASSES ? static_cast<i32>((limit + 63) >> 6) : 0, 0};
   for (u32 at = thread; at < CLASSES * SLOTS; at += threads) (&heap->slots[0][0])[at] = ~0u;
   Record *const records = reinterpret_cast<Record *>(heap + 1);
   for (u32 at = thread; at < recordsFor(reserved); at += threads) records[at] = {BIAS, {0, 0}};
@@ -45,7 +45,7 @@ static __device__ void clearHeap(DeviceHeap *heap, u64 base, u32 reserved, u32 l
   for (u64 at = thread; at < bitmapQuads; at += threads) bitmaps[at] = {0, 0, 0, 0};
   if (thread == 0) {
     heap->peak = heap->slotted = 0;
-    heap->idleCount.value = static_cast<i32>(limit);
+    heap->idleCount = static_cast<i32>(limit);
     heap->doubleFrees = heap->invalidFrees = 0;
   }
 }
@@ -81,7 +81,7 @@ extern "C" __global__ void heap_grow(DeviceHeap *heap, u32 limit) {
   __syncthreads();
   if (threadIdx.x != 0) return;
   // The count first: by the limit less the count the peak is known, which must not seem higher than it was.
-  atomicAdd(&heap->idleCount.value, static_cast<i32>(limit - before));
+  atomicAdd(&heap->idleCount, static_cast<i32>(limit - before));
   __threadfence();
   atomicMax(&heap->limit, limit);
 }

@@ -191,8 +191,8 @@ constexpr u32 RUNS = CLASSES;     // larger blocks count as one more class
 constexpr u32 SLOTS = 128;        // the most superblocks of a class that serve at once
 constexpr u32 STRIPES = 16;       // rows of counters
 constexpr u32 GROUP = 512;        // of records
-constexpr u32 BATCH = 8;          // superblocks that are counted as idle together, in a heap of at least
-constexpr u32 BATCHING = 8192;    // so many
+constexpr u32 LARGE = 2 * CLASSES * SLOTS;  // superblocks of a heap with twice as many as slots can keep
+constexpr u32 BATCH = 8;          // superblocks that a large heap counts as idle together
 constexpr u32 TRIES = 256;        // before an allocation gives up, or goes another way
 constexpr u32 PATIENCE = 16;      // slots that a thread looks at before it takes a superblock for itself
 constexpr u32 LOOKS = 256;        // the most superblocks that a thread looks at before it takes the heap for full
@@ -252,15 +252,16 @@ struct alignas(128) Stripe {
   u32 returned;  // superblocks that became idle; each full batch of them is counted as idle
 };
 
-struct alignas(32) PaddedCount {
-  i32 value;
+struct alignas(32) SetCount {
+  i32 words;   // with members
+  u32 recent;  // the word that got a first member most recently
 };
 
 // A set of superblocks: a bit for each, a summary bit for each word with members, and the number of words with members.
 struct SuperblockSet {
   static constexpr u32 NONE = ~0u;
 
-  i32 *count;
+  SetCount *count;
   u64 *words;
   u64 *summary;
   u32 wordCount;
@@ -273,7 +274,7 @@ struct SuperblockSet {
     return (removeBits(index >> 6, bit) & bit) != 0;
   }
 
-  __device__ bool isEmpty() { return load(count) <= 0; }
+  __device__ bool isEmpty() { return load(&count->words) <= 0; }
 
   // Takes out a member, preferably `start`; NONE if others were faster. It searches below `most`. It is not inlined,
   // which would take registers from all that calls it.
@@ -289,7 +290,7 @@ struct SuperblockSet {
       const u32 random = spread(tries);
       if (tries % 4 == 3) members = 0;
       u32 from = tries % 4 == 3 ? random % ((most >> 6) + 1) : word + 1;
-      while (members == 0 && tries++ < TRIES) {
+      while (members == 0 && tries++ < TRIES && !isEmpty()) {
         word = wordWithMembers(from < wordCount ? from : 0);
         if (word == NONE) break;
         members = load(&words[word]);
@@ -307,8 +308,9 @@ struct SuperblockSet {
     const u64 before = atomicOr(&words[word], bits);
     if (before == 0) {
       atomicOr(&summary[word >> 6], 1ull << (word & 63));
+      atomicExch(&count->recent, word);
       __threadfence();
-      atomicAdd(count, 1);
+      atomicAdd(&count->words, 1);
     }
     return before;
   }
@@ -317,7 +319,7 @@ struct SuperblockSet {
   __device__ u64 removeBits(u32 word, u64 bits) {
     const u64 before = atomicAnd(&words[word], ~bits);
     if ((before & bits) != 0 && (before & ~bits) == 0) {
-      atomicSub(count, 1);
+      atomicSub(&count->words, 1);
       tidy(word);
     }
     return before;
@@ -370,8 +372,8 @@ struct DeviceHeap {
   u64 invalidFrees;
   u32 slotted;  // a bit for each class that has had a superblock in a slot
   Stripe stripes[STRIPES];
-  PaddedCount idleCount;            // the idle superblocks, but for batches that are not full
-  PaddedCount counts[CLASSES + 1];  // of words with members in the sets: those with room of each class, and the idle ones
+  alignas(128) i32 idleCount;    // the idle superblocks, but for batches that are not full
+  SetCount counts[CLASSES + 1];  // of the sets: the superblocks with room of each class, and the idle ones
   u32 slots[CLASSES][SLOTS];
 
   // At least `bytes` bytes at a multiple of 16 (of the size, if that is a power of two of up to 8 KiB; of 64 KiB, if
@@ -474,7 +476,7 @@ private:
     const u32 wordCount = (reserved + 63) >> 6;
     const u32 summaryCount = (wordCount + 63) >> 6;
     u64 *start = reinterpret_cast<u64 *>(records() + recordsFor(reserved)) + static_cast<u64>(index) * (wordCount + summaryCount);
-    return {&counts[index].value, start, start + wordCount, wordCount};
+    return {&counts[index], start, start + wordCount, wordCount};
   }
   __device__ Stripe &stripe() { return stripes[multiprocessor() % STRIPES]; }
 
@@ -509,7 +511,7 @@ private:
       }
       grant = refill(sizeClass, slot, wanted);
       if (slot == NO_SLOT) continue;
-      if ((load(&slotted) >> sizeClass & 1) == 0) atomicOr(&slotted, 1u << sizeClass);
+      if (current == EMPTY) atomicOr(&slotted, 1u << sizeClass);
       __threadfence();
       atomicExch(&slots[sizeClass][slot], grant.count == 0 ? EMPTY : grant.superblock);
     }
@@ -518,7 +520,7 @@ private:
   }
 
   __device__ bool mayRefill(u32 sizeClass) {
-    return !set(sizeClass).isEmpty() || load(&idleCount.value) > 0;
+    return !set(sizeClass).isEmpty() || load(&idleCount) > 0;
   }
 
   // Whether a superblock has room for a class. While a thread holds it, it is in no set and no slot, and only its word
@@ -558,7 +560,7 @@ private:
   __device__ Grant refill(u32 sizeClass, u32 slot, u32 wanted) {
     // A superblock with few free blocks is soon full again. While half of the superblocks are idle, slots get idle
     // ones.
-    const bool idleFirst = slot != NO_SLOT && load(&idleCount.value) > static_cast<i32>(load(&limit) / 2);
+    const bool idleFirst = slot != NO_SLOT && load(&idleCount) > static_cast<i32>(load(&limit) / 2);
     Grant grant = {0, 0, 0};
 #pragma unroll 1
     for (u32 turn = 0; turn < 2 && grant.count == 0; turn++) {
@@ -572,16 +574,13 @@ private:
     const u32 tag = placeTag(sizeClass, slot);
     for (u32 tries = 0; tries < TRIES && !listed.isEmpty(); tries++) {
       const u32 most = load(&highest);
-      const u32 found = listed.find(spread(tries) % (most + 1), most);
+      const u32 found = listed.find(load(&listed.count->recent) << 6 | (spread(tries) & 63), most);
       if (found == SuperblockSet::NONE) break;
       const u64 change = static_cast<u64>(tag - smallTag(sizeClass, LISTED, 0)) << 32;
       const u64 before = atomicAdd(wordOf(found), change - wanted);
       const Grant grant = settleGrant(found, sizeClass, freeBlocksOf(before), wanted);
-      if (grant.count != 0) {
-        if (slot == NO_SLOT) listed.insert(found);
-        return grant;
-      }
-      place(found, retagged(BIAS, tag));
+      if (grant.count == 0 || slot == NO_SLOT) place(found, retagged(BIAS, tag));
+      if (grant.count != 0) return grant;
     }
     return {0, 0, 0};
   }
@@ -593,17 +592,17 @@ private:
     const u32 used = total > left ? total - left : 0;  // the limit may be about to be raised
     const u32 found = idle().find(used, used + 4096);
     if (found == SuperblockSet::NONE) {
-      atomicAdd(&idleCount.value, 1);
+      atomicAdd(&idleCount, 1);
       return {0, 0, 0};
     }
     noteUse(used + 1, found + 1);
     const u32 capacity = capacityOfClass(sizeClass);
     const u32 count = min(wanted, capacity);
-    atomicAdd(wordOf(found), (static_cast<u64>(placeTag(sizeClass, slot)) << 32) + (capacity - count));
-    if (slot == NO_SLOT) {
-      fence();  // `obtain` has one before it fills a slot
-      set(sizeClass).insert(found);
-    }
+    const bool lists = slot == NO_SLOT && count < capacity;
+    const u32 tag = slot != NO_SLOT || lists ? placeTag(sizeClass, slot) : smallTag(sizeClass, LOOSE, 0);
+    atomicAdd(wordOf(found), (static_cast<u64>(tag) << 32) + (capacity - count));
+    if (slot == NO_SLOT) fence();  // `obtain` has one before it fills a slot
+    if (lists) set(sizeClass).insert(found);
     return {found, 0, count};
   }
 
@@ -652,14 +651,17 @@ private:
   }
 
   // More blocks of a superblock are free. The thread that raises the count from 0 lists a loose superblock. The thread
-  // that frees the last block gives the superblock back, unless it lies in a slot.
+  // that frees the last block gives the superblock back. Slots of a large heap keep theirs, for the next blocks.
   __device__ void raise(u32 superblock, u32 count) {
     const u64 before = atomicAdd(wordOf(superblock), static_cast<u64>(count));
     const u64 now = before + count;
     if (stateOf(now) != SMALL || freeBlocksOf(now) <= 0) return;
     if (placeOf(now) == LISTED) giveBackListed(superblock, now);
     else if (placeOf(now) == LOOSE && (freeBlocksOf(before) <= 0 || isFull(now))) place(superblock, now);
+    else if (placeOf(now) == ATTACHED && isFull(now) && !isLarge()) giveBackAttached(sizeClassOf(now), slotOf(now));
   }
+
+  __device__ bool isLarge() { return reserved >= LARGE; }
 
   __device__ static bool isFull(u64 word) {
     return freeBlocksOf(word) == static_cast<i32>(capacityOfClass(sizeClassOf(word)));
@@ -701,46 +703,50 @@ private:
   // The number of idle superblocks if it is at least `wanted`, which are then promised to the caller; else 0. It differs
   // between callers, and so does where they begin to search.
   __device__ u32 reserveIdle(u32 wanted) {
-    const i32 before = atomicSub(&idleCount.value, static_cast<i32>(wanted));
+    const i32 before = atomicSub(&idleCount, static_cast<i32>(wanted));
     if (before >= static_cast<i32>(wanted)) return static_cast<u32>(before);
-    atomicAdd(&idleCount.value, static_cast<i32>(wanted));
+    atomicAdd(&idleCount, static_cast<i32>(wanted));
     return 0;
   }
 
   __device__ void release(u32 superblock) {
     idle().insert(superblock);
-    if ((atomicAdd(&stripe().returned, 1u) + 1) % batch() == 0) atomicAdd(&idleCount.value, static_cast<i32>(batch()));
+    if ((atomicAdd(&stripe().returned, 1u) + 1) % batch() == 0) atomicAdd(&idleCount, static_cast<i32>(batch()));
   }
 
   // Of superblocks that are counted as idle together.
-  __device__ u32 batch() { return reserved < BATCHING ? 1 : BATCH; }
+  __device__ u32 batch() { return isLarge() ? BATCH : 1; }
 
   // For when memory is short: counts batches that are not full, and gives back the superblocks without blocks in use
-  // that slots keep. Whether there were any.
+  // that slots keep. Whether there were any, or other threads are at it.
   __device__ bool sweep() {
     bool any = false;
 #pragma unroll 1
     for (u32 at = 0; at < STRIPES; at++) {
       const u32 seen = load(&stripes[at].returned);
       const u32 left = seen % batch();
-      if (left == 0 || atomicCAS(&stripes[at].returned, seen, seen - left) != seen) continue;
-      atomicAdd(&idleCount.value, static_cast<i32>(left));
+      if (left == 0) continue;
       any = true;
+      if (atomicCAS(&stripes[at].returned, seen, seen - left) == seen) atomicAdd(&idleCount, static_cast<i32>(left));
     }
     for (u32 classes = load(&slotted); classes != 0; classes &= classes - 1) {
-      const u32 sizeClass = lowestLane(classes);
-      for (u32 slot = 0; slot <= slotMask; slot++) {
-        u32 *const cell = &slots[sizeClass][slot];
-        const u32 current = load(cell);
-        if (current >= BUSY || !isFull(load(wordOf(current))) || atomicCAS(cell, current, BUSY) != current) continue;
-        const u64 kept = retagged(BIAS + capacityOfClass(sizeClass), smallTag(sizeClass, ATTACHED, slot));
-        const bool gives = atomicCAS(wordOf(current), kept, BIAS) == kept;
-        atomicExch(cell, gives ? EMPTY : current);
-        if (gives) release(current);
-        any |= gives;
-      }
+      for (u32 slot = 0; slot <= slotMask; slot++) any |= giveBackAttached(lowestLane(classes), slot);
     }
     return any;
+  }
+
+  // Gives back the superblock of a slot if it has no blocks in use. Whether it had none, or is being changed.
+  __device__ bool giveBackAttached(u32 sizeClass, u32 slot) {
+    u32 *const cell = &slots[sizeClass][slot];
+    const u32 current = load(cell);
+    if (current >= BUSY) return current == BUSY;
+    if (!isFull(load(wordOf(current)))) return false;
+    if (atomicCAS(cell, current, BUSY) != current) return true;
+    const u64 full = retagged(BIAS + capacityOfClass(sizeClass), smallTag(sizeClass, ATTACHED, slot));
+    const bool gives = atomicCAS(wordOf(current), full, BIAS) == full;
+    atomicExch(cell, gives ? EMPTY : current);
+    if (gives) release(current);
+    return true;
   }
 
   // Neighbouring superblocks, for one thread.
@@ -748,7 +754,7 @@ private:
     if (bytes == 0 || bytes > static_cast<u64>(reserved) << SUPERBLOCK_SHIFT) return nullptr;
     const u32 length = static_cast<u32>((bytes + SUPERBLOCK_BYTES - 1) >> SUPERBLOCK_SHIFT);
     u32 start = takeRun(length);
-    if (start == SuperblockSet::NONE && sweep()) start = takeRun(length);
+    for (u32 tries = 0; start == SuperblockSet::NONE && tries < PATIENCE && sweep(); tries++) start = takeRun(length);
     return start == SuperblockSet::NONE ? nullptr : blockAt(start, 0, 0);
   }
 
@@ -760,7 +766,7 @@ private:
     const u32 used = total > left ? total - left : 0;
     const u32 start = claimRun(used, length, total);
     if (start == SuperblockSet::NONE) {
-      atomicAdd(&idleCount.value, static_cast<i32>(length));
+      atomicAdd(&idleCount, static_cast<i32>(length));
       return start;
     }
     noteUse(used + length, start + length);
@@ -815,7 +821,7 @@ private:
       const u64 mask = (here == 64 ? ~0ull : (1ull << here) - 1) << shift;
       const u64 before = all.removeBits((at + claimed) >> 6, mask);
       if ((before & mask) != mask) {
-        all.insertBits((at + claimed) >> 6, before & mask);
+        if ((before & mask) != 0) all.insertBits((at + claimed) >> 6, before & mask);
         insertIdle(at, claimed);
         return claimed + static_cast<u32>(__ffsll(static_cast<long long>((~before & mask) >> shift))) - 1;
       }
@@ -838,7 +844,7 @@ private:
       const u64 seen = atomicCAS(wordOf(superblock), now, retagged(now, 0));
       if (seen == now) {
         insertIdle(superblock, runLengthOf(now));
-        atomicAdd(&idleCount.value, static_cast<i32>(runLengthOf(now)));
+        atomicAdd(&idleCount, static_cast<i32>(runLengthOf(now)));
         return;
       }
       now = seen;
@@ -891,7 +897,7 @@ static_assert(__builtin_offsetof(Stripe, allocations) == 0, "");
 static_assert(__builtin_offsetof(Stripe, failures) == 8, "");
 static_assert(__builtin_offsetof(Stripe, returned) == 16, "");
 static_assert(sizeof(Stripe) == 128, "");
-static_assert(sizeof(PaddedCount) == 32, "");
+static_assert(sizeof(SetCount) == 32, "");
 static_assert(sizeof(Record) == 16, "");
 #endif
 

@@ -100,13 +100,13 @@ describe('the header', () => {
     assert.deepEqual(asserted('DevicePool'), layout.DEVICE_POOL)
     assert.deepEqual(asserted('DeviceHeap'), layout.DEVICE_HEAP)
     assert.deepEqual(asserted('Stripe'), layout.STRIPE)
-    assert.equal(asserted('PaddedCount').byteLength, layout.COUNT_BYTES)
+    assert.equal(asserted('SetCount').byteLength, layout.COUNT_BYTES)
     assert.equal(asserted('Record').byteLength, layout.RECORD_BYTES)
   })
 
   it('has the constants that TypeScript has', () => {
-    const { CLASSES, LARGEST_BLOCK, SLOTS, STRIPES, GROUP, BATCH, BATCHING } = layout
-    const constants = { CLASSES, LARGEST_BLOCK, SLOTS, STRIPES, GROUP, BATCH, BATCHING }
+    const { CLASSES, LARGEST_BLOCK, SLOTS, STRIPES, GROUP, BATCH } = layout
+    const constants = { CLASSES, LARGEST_BLOCK, SLOTS, STRIPES, GROUP, BATCH }
     for (const [name, value] of Object.entries(constants)) {
       assert.equal(Number(new RegExp(`constexpr u32 ${name} = (\\d+);`).exec(HEADER)?.[1]), value, name)
     }
@@ -121,6 +121,7 @@ describe('the header', () => {
     const source = `${sizes.map((bytes, index) => `static_assert(bytesOfClass(${index}) == ${bytes}, "");`).join('\n')}
       ${records.join('\n')}
       static_assert(SUPERBLOCK_BYTES == ${layout.SUPERBLOCK_BYTES} && BITMAP_BYTES == ${layout.BITMAP_BYTES}, "");
+      static_assert(LARGE == ${layout.LARGE}, "");
       __global__ void kernel(DeviceHeap *heap, DeviceArena *arena) { heap->free(arena->allocate(1)); }`
     assert.equal(complaintAbout(source, '-arch=compute_75', '-Werror', 'all-warnings'), '')
     assert.equal(complaintAbout(source, '-arch=compute_90', '-DCUDA_MEMPOOL_DEBUG'), '')

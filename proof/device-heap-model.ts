@@ -42,6 +42,8 @@ export interface HeapSize {
   readonly stripes?: number
   /** idle superblocks that are counted together (1) */
   readonly batch?: number
+  /** slots keep superblocks without blocks in use, as in a large heap (false) */
+  readonly keeps?: boolean
 }
 
 export interface Block {
@@ -88,6 +90,7 @@ const tagOf = (word: number) => Math.floor(word / TAG)
 const freeBlocksOf = (word: number) => (word % TAG) - BIAS
 const stateOf = (word: number): State => tagOf(word) >> 10
 const placeOf = (word: number): Place => (tagOf(word) >> 8) & 3
+const slotOf = (word: number) => (tagOf(word) >> 4) & 15
 const classOf = (word: number) => tagOf(word) & 15
 const smallTag = (sizeClass: number, place: Place, slot: number) =>
   (State.Small << 10) | (place << 8) | (slot << 4) | sizeClass
@@ -180,7 +183,9 @@ export class DeviceHeapModel {
   /** A whole superblock, which its owner overwrites completely; null if no superblock is idle. */
   *allocateRun(thread: number): Steps<Block | null> {
     let superblock = yield* this.takeRun()
-    if (superblock === NONE && (yield* this.sweep())) superblock = yield* this.takeRun()
+    for (let tries = 0; superblock === NONE && tries < 2 && (yield* this.sweep()); tries++) {
+      superblock = yield* this.takeRun()
+    }
     if (superblock === NONE) return null
     const block = { superblock, sizeClass: RUN, index: 0 }
     this.owners.set(keyOf(block), thread)
@@ -404,11 +409,8 @@ export class DeviceHeapModel {
       const lowered = this.broken === 'reserve before searching' ? wanted : 0
       if (lowered > 0) yield* this.cells.add(found, lowered - Math.max(0, Math.min(lowered, freeBlocksOf(before))))
       const grant = yield* this.settleGrant(found, sizeClass, freeBlocksOf(before), wanted)
-      if (grant.count > 0) {
-        if (slot === NO_SLOT) yield* this.insert(sizeClass, found)
-        return grant
-      }
-      yield* this.place(found, retagged(BIAS, tag))
+      if (grant.count === 0 || slot === NO_SLOT) yield* this.place(found, retagged(BIAS, tag))
+      if (grant.count > 0) return grant
     }
     return NOTHING
   }
@@ -424,12 +426,14 @@ export class DeviceHeapModel {
     }
     const count = Math.min(wanted, capacities[sizeClass])
     if (!this.keepsMaps) yield* this.clearBitmap(found, capacities[sizeClass])
-    const change = tag * TAG + capacities[sizeClass] - count
+    const lists = slot === NO_SLOT && count < capacities[sizeClass]
+    const change =
+      (slot !== NO_SLOT || lists ? tag : smallTag(sizeClass, Place.Loose, 0)) * TAG + capacities[sizeClass] - count
     if (this.broken === 'change tags by adding') yield* this.cells.store(found, BIAS + change)
     else yield* this.cells.reduceAdd(found, change)
     if (slot === NO_SLOT) {
       yield* this.fence('a fence before listing a new superblock')
-      yield* this.insert(sizeClass, found)
+      if (lists) yield* this.insert(sizeClass, found)
     }
     return { superblock: found, ticket: 0, count }
   }
@@ -504,6 +508,8 @@ export class DeviceHeapModel {
     if (placeOf(now) === Place.Listed) yield* this.giveBackListed(superblock, now)
     else if (placeOf(now) === Place.Loose && (freeBlocksOf(before) <= 0 || this.isFull(now))) {
       yield* this.place(superblock, now)
+    } else if (placeOf(now) === Place.Attached && this.isFull(now) && !this.size.keeps) {
+      yield* this.giveBackAttached(classOf(now), slotOf(now))
     }
   }
 
@@ -577,23 +583,27 @@ export class DeviceHeapModel {
       const seen = yield* this.cells.load(this.returnedAt + stripe)
       const left = seen % batch
       if (left === 0) continue
+      any = true
       if ((yield* this.cells.compareAndSwap(this.returnedAt + stripe, seen, seen - left)) !== seen) continue
       yield* this.cells.reduceAdd(this.idleCountAt, left)
-      any = true
     }
     for (let at = 0; at < capacities.length * slots && this.broken !== 'give back what slots keep'; at++) {
-      const [sizeClass, slot] = [Math.floor(at / slots), at % slots]
-      const cell = this.slotAt(sizeClass, slot)
-      const current = yield* this.cells.load(cell)
-      if (current === EMPTY || current === BUSY || !this.isFull(yield* this.cells.load(current))) continue
-      if ((yield* this.cells.compareAndSwap(cell, current, BUSY)) !== current) continue
-      const kept = retagged(BIAS + capacities[sizeClass], smallTag(sizeClass, Place.Attached, slot))
-      const gives = (yield* this.giveBackFull(current, kept)) === kept
-      yield* this.cells.store(cell, gives ? EMPTY : current)
-      if (gives) yield* this.release(current)
-      any ||= gives
+      if (yield* this.giveBackAttached(Math.floor(at / slots), at % slots)) any = true
     }
     return any
+  }
+
+  private *giveBackAttached(sizeClass: number, slot: number): Steps<boolean> {
+    const cell = this.slotAt(sizeClass, slot)
+    const current = yield* this.cells.load(cell)
+    if (current === BUSY || current === EMPTY) return current === BUSY
+    if (!this.isFull(yield* this.cells.load(current))) return false
+    if ((yield* this.cells.compareAndSwap(cell, current, BUSY)) !== current) return true
+    const full = retagged(BIAS + this.size.capacities[sizeClass], smallTag(sizeClass, Place.Attached, slot))
+    const gives = (yield* this.giveBackFull(current, full)) === full
+    yield* this.cells.store(cell, gives ? EMPTY : current)
+    if (gives) yield* this.release(current)
+    return true
   }
 
   // The sets of superblocks: one for each class, and the idle ones as the last.

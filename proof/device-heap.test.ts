@@ -88,7 +88,7 @@ const PROGRAMS: Record<string, Program> = {
     preemptions: 2,
   },
   'an idle superblock that someone still knows': {
-    size: { superblocks: 1, capacities: [2, 2], slots: 1 },
+    size: { superblocks: 1, capacities: [2, 2], slots: 1, keeps: true },
     begun: 1,
     threads: [[take(1)], ['free begun', take(1, 1)]],
     preemptions: 3,
@@ -119,7 +119,7 @@ const PROGRAMS: Record<string, Program> = {
     preemptions: 2,
   },
   'superblocks that slots keep while another class needs them': {
-    size: { superblocks: 2, capacities: [2, 1], slots: 2 },
+    size: { superblocks: 2, capacities: [2, 1], slots: 2, keeps: true },
     threads: [
       [take(1), 'free', take(1, 1)],
       [take(1), 'free', 'run', take(1, 1)],
@@ -127,7 +127,7 @@ const PROGRAMS: Record<string, Program> = {
     preemptions: 2,
   },
   'idle superblocks that are counted in batches': {
-    size: { superblocks: 3, capacities: [1], slots: 1, stripes: 2, batch: 2 },
+    size: { superblocks: 3, capacities: [1], slots: 1, stripes: 2, batch: 2, keeps: true },
     begun: 3,
     threads: [
       ['free begun', take(1)],
@@ -343,7 +343,14 @@ function runOf(program: Omit<Program, 'preemptions'>, rule: DeviceRule | null = 
 function randomRun(seed: number, rule: DeviceRule | null = null): ModelRun {
   const random = new Random(seed)
   const capacities = [1 + random.below(4), 1 + random.below(4)]
-  const size = { superblocks: 1 + random.below(4), capacities, slots: 1 << random.below(2) }
+  const slots = 1 << random.below(2)
+  const size = {
+    superblocks: 1 + random.below(4),
+    capacities,
+    slots,
+    batch: 1 << random.below(2),
+    keeps: random.below(2) === 1,
+  }
   const threads = Array.from({ length: 2 + random.below(3) }, () =>
     Array.from({ length: 2 + random.below(8) }, (): Deed => {
       const choice = random.below(11)

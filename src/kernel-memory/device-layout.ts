@@ -51,9 +51,10 @@ export const STRIPES = 16
 export const RECORD_BYTES = 16
 /** records within which those of neighbours lie apart */
 export const GROUP = 512
-/** idle superblocks that are counted together, in a heap of at least BATCHING */
+/** superblocks of a large heap: twice as many as slots can keep */
+export const LARGE = 2 * CLASSES * SLOTS
+/** superblocks that a large heap counts as idle together */
 export const BATCH = 8
-export const BATCHING = 8_192
 
 /** Records of a table for `superblocks`. */
 export function recordsFor(superblocks: number): number {

@@ -1,11 +1,11 @@
 import { assert } from '../core/base/assert.js'
 import {
   BATCH,
-  BATCHING,
   BITMAP_BYTES,
   bytesOfClass,
   CLASSES,
   DEVICE_HEAP,
+  LARGE,
   STRIPE,
   STRIPES,
   SUPERBLOCK_BYTES,
@@ -31,11 +31,7 @@ export function checkHeap(copy: Uint8Array): void {
   for (let superblock = 0; superblock < limit; superblock++) {
     const wordAt = HeapTables.wordAt(superblock)
     const word = superblockWord(u32(wordAt), u32(wordAt + 4))
-    const bitmap = Uint8Array.from(
-      { length: BITMAP_BYTES },
-      (_, index) => copy[HeapTables.mapByteAt(superblock, index, copy.length)],
-    )
-    const { taken, end } = bitsOf(bitmap)
+    const { taken, end } = bitsOf(copy, superblock)
     const sets = Array.from({ length: CLASSES + 1 }, (_, set) => set).filter(set => isIn(set, superblock))
     for (const set of sets) {
       words[set].add(Math.floor(superblock / 64))
@@ -84,19 +80,21 @@ export function checkHeap(copy: Uint8Array): void {
 /** The idle superblocks: those of full batches, and the others that each stripe counted. */
 function idleCount(view: DataView): number {
   let count = view.getInt32(DEVICE_HEAP.idleCount, true)
-  if (view.getUint32(DEVICE_HEAP.reserved, true) < BATCHING) return count
+  if (view.getUint32(DEVICE_HEAP.reserved, true) < LARGE) return count
   for (let stripe = 0; stripe < STRIPES; stripe++) {
     count += view.getUint32(DEVICE_HEAP.stripes + stripe * STRIPE.byteLength + STRIPE.returned, true) % BATCH
   }
   return count
 }
 
-/** The number of set bits, and the index behind the last of them. */
-function bitsOf(bitmap: Uint8Array): { taken: number; end: number } {
+/** The number of set bits in a superblock's bitmap, and the index behind the last of them. */
+function bitsOf(copy: Uint8Array, superblock: number): { taken: number; end: number } {
   let [taken, end] = [0, 0]
-  for (let at = 0; at < bitmap.length; at++) {
-    if (bitmap[at] !== 0) end = 8 * at + 32 - Math.clz32(bitmap[at])
-    for (let bits = bitmap[at]; bits !== 0; bits &= bits - 1) taken++
+  for (let index = 0; index < BITMAP_BYTES; index++) {
+    const byte = copy[HeapTables.mapByteAt(superblock, index, copy.length)]
+    if (byte === 0) continue
+    end = 8 * index + 32 - Math.clz32(byte)
+    for (let bits = byte; bits !== 0; bits &= bits - 1) taken++
   }
   return { taken, end }
 }
