@@ -154,7 +154,7 @@ const PROGRAMS: Record<string, Program> = {
     preemptions: 3,
   },
   'a superblock that another thread finds while it is new': {
-    size: { superblocks: 3, capacities: [2], slots: 1, patience: 0 },
+    size: { superblocks: 3, capacities: [2], slots: 1, patience: 0, tries: 2 },
     begun: 6,
     freed: 2,
     threads: [[take(1)], [take(1)], ['free first begun']],
@@ -201,23 +201,23 @@ const SMALLEST: Record<string, Omit<Program, 'preemptions'>> = {
     threads: [['free begun'], ['free begun']],
   },
   'one takes while the last block is freed': {
-    size: { superblocks: 1, capacities: [2], slots: 1, tries: 1 },
+    size: { superblocks: 1, capacities: [2], slots: 1, tries: 1, keeps: true },
     begun: 1,
     threads: [[take(1)], ['free begun']],
   },
   'one takes while a full superblock gets room': {
-    size: { superblocks: 1, capacities: [1], slots: 1, tries: 1 },
+    size: { superblocks: 1, capacities: [1], slots: 1, tries: 1, keeps: true },
     begun: 1,
     threads: [[take(1)], ['free begun']],
   },
   'a block is freed twice while its superblock changes its class': {
-    size: { superblocks: 1, capacities: [2, 1], slots: 1, tries: 1 },
+    size: { superblocks: 1, capacities: [2, 1], slots: 1, tries: 1, keeps: true },
     begun: 2,
     freed: 1,
     threads: [['free begun', take(1, 1)], ['free begun again']],
   },
   'a block is freed twice while its superblock is written over as a run': {
-    size: { superblocks: 1, capacities: [2], slots: 1, tries: 1 },
+    size: { superblocks: 1, capacities: [2], slots: 1, tries: 1, keeps: true },
     begun: 1,
     threads: [['free begun', 'run'], ['free begun again']],
   },
