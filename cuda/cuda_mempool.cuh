@@ -187,12 +187,11 @@ constexpr u32 BITMAP_BYTES = 1u << BITMAP_SHIFT;  // a bit for each 16 bytes
 
 constexpr u32 CLASSES = 32;
 constexpr u32 LARGEST_BLOCK = 8192;
-constexpr u32 RUNS = CLASSES;     // larger blocks count as one more class
 constexpr u32 SLOTS = 128;        // the most superblocks of a class that serve at once
-constexpr u32 STRIPES = 16;       // rows of counters
-constexpr u32 GROUP = 512;        // of records
-constexpr u32 LARGE = 2 * CLASSES * SLOTS;  // superblocks of a heap with twice as many as slots can keep
+constexpr u32 LARGE = 2 * CLASSES * SLOTS;  // superblocks of a large heap: twice as many as slots can keep
 constexpr u32 BATCH = 8;          // superblocks that a large heap counts as idle together
+constexpr u32 STRIPES = 16;       // rows of counters
+constexpr u32 GROUP = 512;        // records among which those of neighbours are spread
 constexpr u32 TRIES = 256;        // before an allocation gives up, or goes another way
 constexpr u32 PATIENCE = 16;      // slots that a thread looks at before it takes a superblock for itself
 constexpr u32 LOOKS = 256;        // the most superblocks that a thread looks at before it takes the heap for full
@@ -235,7 +234,7 @@ __device__ inline i32 freeBlocksOf(u64 word) { return static_cast<i32>(static_ca
 __device__ inline u64 retagged(u64 word, u32 tag) { return static_cast<u64>(tag) << 32 | static_cast<u32>(word); }
 
 // The word of a superblock, and the first bits of its bitmap. Neighbours are in use at the same time, and operations on
-// one cache line queue up. So the records of neighbours lie 64 bytes apart, within groups.
+// one cache line queue up. So the records of neighbours lie 64 bytes apart.
 struct alignas(16) Record {
   u64 word;
   u32 map[2];
@@ -355,7 +354,7 @@ private:
 };
 
 // malloc and free for kernels. Blocks of up to 8 KiB have 32 classes and lie in superblocks of 64 KiB, each of one
-// class. Larger blocks are runs of neighbouring superblocks. The superblocks' words and the sets follow this
+// class. Larger blocks are runs of neighbouring superblocks. The superblocks' records and the sets follow this
 // structure; the bitmaps lie before superblock 0.
 //
 // A thread does not wait for an atomic operation whose result it does not use. That may arrive after later ones, until

@@ -629,6 +629,7 @@ export class DeviceHeapModel {
       let members = yield* this.removeBit(set, cell, bit)
       if ((members & bit) !== 0) return cell * SET_BITS + index
       for (let looks = 0; members === 0 && looks < 8; looks++) {
+        if ((yield* this.cells.load(this.countsAt + set)) <= 0) break
         const summary = yield* this.cells.load(this.setAt(set, this.setCells))
         if (summary === 0) break
         do cell = (cell + 1) % this.setCells
