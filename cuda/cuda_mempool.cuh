@@ -699,8 +699,8 @@ private:
     }
   }
 
-  // The number of idle superblocks if it is at least `wanted`, which are then promised to the caller; else 0. It differs
-  // between callers, and so does where they begin to search.
+  // The number of idle superblocks if it is at least `wanted`, which are then promised to the caller; else 0. It
+  // differs between callers, and so does where they begin to search.
   __device__ u32 reserveIdle(u32 wanted) {
     const i32 before = atomicSub(&idleCount, static_cast<i32>(wanted));
     if (before >= static_cast<i32>(wanted)) return static_cast<u32>(before);

@@ -1,5 +1,5 @@
-// The counters of a DeviceHeap, read from a copy of its structure and its records. Kernels count what they allocate. What
-// is live follows from the words of the superblocks, so that a free counts nothing.
+// The counters of a DeviceHeap, read from a copy of its structure and its records. Kernels count what they allocate.
+// What is live follows from the words of the superblocks, so that a free counts nothing.
 
 import {
   bytesOfClass,

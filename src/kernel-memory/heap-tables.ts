@@ -92,8 +92,8 @@ export class HeapTables {
   }
 
   /**
-   * The byte of a superblock's bitmap, if superblock 0 lies at `superblocksAt`: the first 8 bytes are in its record, and
-   * the others in the order of their numbers before superblock 0.
+   * A byte of a superblock's bitmap, if superblock 0 lies at `superblocksAt`. The first 8 bytes are in its record, and
+   * the others before superblock 0.
    */
   static mapByteAt(superblock: number, index: number, superblocksAt: number): number {
     if (index < 8) return HeapTables.wordAt(superblock) + 8 + index
