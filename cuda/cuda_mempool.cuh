@@ -753,7 +753,11 @@ private:
     if (bytes == 0 || bytes > static_cast<u64>(reserved) << SUPERBLOCK_SHIFT) return nullptr;
     const u32 length = static_cast<u32>((bytes + SUPERBLOCK_BYTES - 1) >> SUPERBLOCK_SHIFT);
     u32 start = takeRun(length);
-    for (u32 tries = 0; start == SuperblockSet::NONE && tries < PATIENCE && sweep(); tries++) start = takeRun(length);
+    bool gives = true;
+    for (u32 tries = 0; start == SuperblockSet::NONE && gives && tries < PATIENCE; tries++) {
+      gives = sweep();
+      start = takeRun(length);  // also if another thread gave back the last ones
+    }
     return start == SuperblockSet::NONE ? nullptr : blockAt(start, 0, 0);
   }
 

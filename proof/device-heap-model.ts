@@ -183,7 +183,9 @@ export class DeviceHeapModel {
   /** A whole superblock, which its owner overwrites completely; null if no superblock is idle. */
   *allocateRun(thread: number): Steps<Block | null> {
     let superblock = yield* this.takeRun()
-    for (let tries = 0; superblock === NONE && tries < 2 && (yield* this.sweep()); tries++) {
+    let gives = true
+    for (let tries = 0; superblock === NONE && gives && tries < 2; tries++) {
+      gives = yield* this.sweep()
       superblock = yield* this.takeRun()
     }
     if (superblock === NONE) return null

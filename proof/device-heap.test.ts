@@ -295,8 +295,8 @@ function runOf(program: Omit<Program, 'preemptions'>, rule: DeviceRule | null = 
         if (heap.doubleFrees === before) throw new Error('a double free was not noticed')
       } else if (deed === 'free together') {
         while (mine.length > 0) {
-          const [first] = mine
-          const together = mine.filter(block => block === first || DeviceHeapModel.shareCell(first, block))
+          const [leader] = mine
+          const together = mine.filter(block => block === leader || DeviceHeapModel.shareCell(leader, block))
           for (const block of together) mine.splice(mine.indexOf(block), 1)
           frees += together.length
           yield* heap.free(...together)
