@@ -389,6 +389,7 @@ struct DeviceHeap {
   // and ignored.
   __device__ void free(void *block) {
     const u32 active = __activemask();
+    __syncwarp(active);  // what a lane wrote comes before the fence of the lane that frees for it
     if (block != nullptr) giveBack(reinterpret_cast<u64>(block));
     __syncwarp(active);
   }
@@ -436,6 +437,7 @@ private:
       }
       if (rank < grant.count || grant.count == 0) waiting = false;
     }
+    fence();  // the clear bits were seen: what the former owners did comes before what is done from now on
     return result;
   }
 
@@ -510,7 +512,7 @@ private:
       }
       grant = refill(sizeClass, slot, wanted);
       if (slot == NO_SLOT) continue;
-      if (current == EMPTY) atomicOr(&slotted, 1u << sizeClass);
+      if (current == EMPTY && (load(&slotted) >> sizeClass & 1) == 0) atomicOr(&slotted, 1u << sizeClass);
       __threadfence();
       atomicExch(&slots[sizeClass][slot], grant.count == 0 ? EMPTY : grant.superblock);
     }
@@ -519,7 +521,9 @@ private:
   }
 
   __device__ bool mayRefill(u32 sizeClass) {
-    return !set(sizeClass).isEmpty() || load(&idleCount) > 0;
+    const i32 listed = load(&counts[sizeClass].words);  // both loads at once
+    const i32 left = load(&idleCount);
+    return listed > 0 || left > 0;
   }
 
   // Whether a superblock has room for a class. While a thread holds it, it is in no set and no slot, and only its word
@@ -606,8 +610,9 @@ private:
   }
 
   __device__ void noteUse(u32 used, u32 end) {
-    if (used <= reserved) atomicMax(&peak, used);
-    atomicMax(&highest, end);
+    // Additions to one address queue up, also those that change nothing.
+    if (used <= reserved && used > load(&peak)) atomicMax(&peak, used);
+    if (end > load(&highest)) atomicMax(&highest, end);
   }
 
   __device__ static u32 placeTag(u32 sizeClass, u32 slot) {
@@ -670,9 +675,11 @@ private:
   // to its holder.
   __device__ void giveBackListed(u32 superblock, u64 now) {
     while (stateOf(now) == SMALL && placeOf(now) == LISTED && isFull(now)) {
+      __threadfence();  // whoever lists a superblock has one, too: one of both sees what the other did
       if (!set(sizeClassOf(now)).remove(superblock)) return;
       if (atomicCAS(wordOf(superblock), now, BIAS) == now) return release(superblock);
       set(sizeClassOf(now)).insert(superblock);
+      __threadfence();
       now = load(wordOf(superblock));
     }
   }
@@ -695,6 +702,7 @@ private:
       if (next == BIAS) return release(superblock);
       if (!room) return;
       set(sizeClass).insert(superblock);
+      __threadfence();
       return giveBackListed(superblock, load(cell));
     }
   }
