@@ -490,7 +490,9 @@ private:
       u32 *const cell = &slots[sizeClass][slot];
       const u32 current = load(cell);
       if (current == BUSY) {
-        if (tries < PATIENCE || !mayRefill(sizeClass)) {
+        // A superblock that is soon used up is taken early. Of others, most of it would lie in the set.
+        const bool needsMost = 2 * wanted * bytesOfClass(sizeClass) >= SUPERBLOCK_BYTES;
+        if (tries < (needsMost ? PATIENCE : 4 * PATIENCE) || !mayRefill(sizeClass)) {
           __nanosleep(200);
           continue;
         }
@@ -577,7 +579,10 @@ private:
     const u32 tag = placeTag(sizeClass, slot);
     for (u32 tries = 0; tries < TRIES && !listed.isEmpty(); tries++) {
       const u32 most = load(&highest);
-      const u32 found = listed.find(load(&listed.count->recent) << 6 | (spread(tries) & 63), most);
+      const u32 random = spread(tries);
+      // Threads that begin at one word meet there; a random word is right if each word of the summary has members.
+      const bool dense = load(&listed.count->words) > static_cast<i32>(most >> 12);
+      const u32 found = listed.find(dense ? random % (most + 1) : load(&listed.count->recent) << 6 | (random & 63), most);
       if (found == SuperblockSet::NONE) break;
       const u64 change = static_cast<u64>(tag - smallTag(sizeClass, LISTED, 0)) << 32;
       const u64 before = atomicAdd(wordOf(found), change - wanted);
