@@ -193,7 +193,7 @@ constexpr u32 BATCH = 8;          // superblocks that a large heap counts as idl
 constexpr u32 STRIPES = 16;       // rows of counters
 constexpr u32 GROUP = 512;        // records among which those of neighbours are spread
 constexpr u32 TRIES = 256;        // before an allocation gives up, or goes another way
-constexpr u32 PATIENCE = 16;      // slots that a thread looks at before it takes a superblock for itself
+constexpr u32 PATIENCE = 16;      // slots that a thread looks at before it takes a superblock that it soon uses up
 constexpr u32 LOOKS = 256;        // the most superblocks that a thread looks at before it takes the heap for full
 
 // Steps of 16 bytes to 64, then four an octave: 80, 96, 112, 128, 160, … 8192.
@@ -490,7 +490,7 @@ private:
       u32 *const cell = &slots[sizeClass][slot];
       const u32 current = load(cell);
       if (current == BUSY) {
-        // A superblock that is soon used up is taken early. Of others, most of it would lie in the set.
+        // A superblock that would be mostly unused is taken later.
         const bool needsMost = 2 * wanted * bytesOfClass(sizeClass) >= SUPERBLOCK_BYTES;
         if (tries < (needsMost ? PATIENCE : 4 * PATIENCE) || !mayRefill(sizeClass)) {
           __nanosleep(200);
