@@ -389,7 +389,7 @@ struct DeviceHeap {
   // and ignored.
   __device__ void free(void *block) {
     const u32 active = __activemask();
-    __syncwarp(active);  // what a lane wrote comes before the fence of the lane that frees for it
+    __syncwarp(active);  // accesses of each lane come before the fence of the lane that frees for it
     if (block != nullptr) giveBack(reinterpret_cast<u64>(block));
     __syncwarp(active);
   }
@@ -437,7 +437,7 @@ private:
       }
       if (rank < grant.count || grant.count == 0) waiting = false;
     }
-    fence();  // the clear bits were seen: what the former owners did comes before what is done from now on
+    fence();  // the bits were clear: accesses of the former owners come before those of the new ones
     return result;
   }
 
@@ -490,7 +490,7 @@ private:
       u32 *const cell = &slots[sizeClass][slot];
       const u32 current = load(cell);
       if (current == BUSY) {
-        // A superblock that would be mostly unused is taken later.
+        // A thread that needs a small part of a superblock waits longer.
         const bool needsMost = 2 * wanted * bytesOfClass(sizeClass) >= SUPERBLOCK_BYTES;
         if (tries < (needsMost ? PATIENCE : 4 * PATIENCE) || !mayRefill(sizeClass)) {
           __nanosleep(200);
