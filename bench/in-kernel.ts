@@ -7,13 +7,8 @@ import { NO_TRIALS, trialsPtx } from '../cuda/compile-ptx.js'
 import { GiB, KiB } from '../src/core/base/bytes.js'
 import { controlPtx } from '../src/core/kernel/device-code.js'
 import type { KernelArgument } from '../src/core/kernel/kernel.js'
-import {
-  DEVICE_HEAP,
-  heapGeometry,
-  heapStats,
-  SUPERBLOCK_BYTES,
-  superblocksWithin,
-} from '../src/kernel-memory/device-layout.js'
+import { heapGeometry, SUPERBLOCK_BYTES, superblocksWithin } from '../src/kernel-memory/device-layout.js'
+import { heapStats, statsBytes } from '../src/kernel-memory/heap-stats.js'
 import { machineOf, median, save } from './machine.js'
 import { deviceBenchmark, deviceOf, optionsOf } from './options.js'
 
@@ -158,7 +153,7 @@ function measureAll(ptx: string) {
     }
   }
 
-  const copy = new Uint8Array(DEVICE_HEAP.byteLength)
+  const copy = new Uint8Array(statsBytes(reserved))
   device.synchronize()
   device.driver.cuMemcpyDtoH(copy, heap)
   const statistics = heapStats(copy)

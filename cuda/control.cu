@@ -23,12 +23,12 @@ extern "C" __global__ void bump_grow(DevicePool *pool, u64 limit) { atomicMax(&p
 static __device__ void clearHeap(DeviceHeap *heap, u64 base, u32 reserved, u32 limit, u32 used) {
   const u32 thread = blockIdx.x * blockDim.x + threadIdx.x;
   const u32 threads = gridDim.x * blockDim.x;
-  u64 *const tallies = reinterpret_cast<u64 *>(heap->tallies);
-  for (u32 at = thread; at < sizeof heap->tallies / 8; at += threads) tallies[at] = 0;
+  for (u32 at = thread; at < STRIPES; at += threads) heap->stripes[at] = {};
+  for (u32 at = thread; at <= CLASSES; at += threads) heap->counts[at] = {at == CLASSES ? static_cast<i32>((limit + 63) >> 6) : 0, 0};
   for (u32 at = thread; at < CLASSES * SLOTS; at += threads) (&heap->slots[0][0])[at] = ~0u;
-  for (u32 at = thread; at <= CLASSES; at += threads) heap->counts[at].value = at == CLASSES ? static_cast<i32>(limit) : 0;
-  u64 *const words = reinterpret_cast<u64 *>(heap + 1);
-  for (u32 at = thread; at < reserved; at += threads) words[at] = BIAS;
+  Record *const records = reinterpret_cast<Record *>(heap + 1);
+  for (u32 at = thread; at < recordsFor(reserved); at += threads) records[at] = {BIAS, {0, 0}};
+  u64 *const sets = reinterpret_cast<u64 *>(records + recordsFor(reserved));
   const u32 wordCount = (reserved + 63) >> 6;
   const u32 setWords = wordCount + ((wordCount + 63) >> 6);
   for (u64 at = thread; at < static_cast<u64>(CLASSES + 1) * setWords; at += threads) {
@@ -38,14 +38,15 @@ static __device__ void clearHeap(DeviceHeap *heap, u64 base, u32 reserved, u32 l
     const u32 present = within < wordCount ? limit : (limit + 63) >> 6;
     const u32 first = 64 * (within < wordCount ? within : within - wordCount);
     const u32 bits = !idle || present <= first ? 0 : present - first;
-    words[reserved + at] = bits >= 64 ? ~0ull : (1ull << bits) - 1;
+    sets[at] = bits >= 64 ? ~0ull : (1ull << bits) - 1;
   }
   const u64 bitmapQuads = static_cast<u64>(used) * (BITMAP_BYTES / 16);
   uint4 *const bitmaps = reinterpret_cast<uint4 *>(base) - bitmapQuads;
   for (u64 at = thread; at < bitmapQuads; at += threads) bitmaps[at] = {0, 0, 0, 0};
   if (thread == 0) {
-    heap->peak = 0;
-    heap->doubleFrees = heap->invalidFrees = heap->runTaken = heap->runReturned = 0;
+    heap->peak = heap->slotted = 0;
+    heap->idleCount = static_cast<i32>(limit);
+    heap->doubleFrees = heap->invalidFrees = 0;
   }
 }
 
@@ -80,7 +81,7 @@ extern "C" __global__ void heap_grow(DeviceHeap *heap, u32 limit) {
   __syncthreads();
   if (threadIdx.x != 0) return;
   // The count first: by the limit less the count the peak is known, which must not seem higher than it was.
-  atomicAdd(&heap->counts[CLASSES].value, static_cast<i32>(limit - before));
+  atomicAdd(&heap->idleCount, static_cast<i32>(limit - before));
   __threadfence();
   atomicMax(&heap->limit, limit);
 }

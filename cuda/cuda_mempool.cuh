@@ -71,6 +71,20 @@ __device__ inline u32 lanesOf(const void *structure) {
   return same ? active : __match_any_sync(active, reinterpret_cast<u64>(structure));
 }
 
+// The bits of all lanes of a group, for its lowest lane. Half of a group's lanes drop out in each step.
+__device__ inline u32 gathered(u32 active, u32 group, u32 bits) {
+  u32 above = group & (~1u << lane());
+  u32 rank = rankAmong(group);
+  while (__any_sync(active, above)) {
+    const u32 next = __ffs(above);
+    const u32 other = __shfl_sync(active, bits, next == 0 ? lane() : next - 1);
+    bits |= other;
+    above &= __ballot_sync(active, (rank & 1) == 0);
+    rank >>= 1;
+  }
+  return bits;
+}
+
 // ---------------------------------------------------------------------------------------------------------------- bump
 
 // A region that only grows, and is reset as a whole. `offset` may pass `limit`: requests beyond it were refused.
@@ -173,11 +187,13 @@ constexpr u32 BITMAP_BYTES = 1u << BITMAP_SHIFT;  // a bit for each 16 bytes
 
 constexpr u32 CLASSES = 32;
 constexpr u32 LARGEST_BLOCK = 8192;
-constexpr u32 RUNS = CLASSES;     // larger blocks count as one more class
 constexpr u32 SLOTS = 128;        // the most superblocks of a class that serve at once
-constexpr u32 STRIPES = 16;       // rows of counters, since additions to one cache line queue up
+constexpr u32 LARGE = 2 * CLASSES * SLOTS;  // superblocks of a large heap: twice as many as slots can keep
+constexpr u32 BATCH = 8;          // superblocks that a large heap counts as idle together
+constexpr u32 STRIPES = 16;       // rows of counters
+constexpr u32 GROUP = 512;        // records among which those of neighbours are spread
 constexpr u32 TRIES = 256;        // before an allocation gives up, or goes another way
-constexpr u32 PATIENCE = 16;      // busy slots that a thread passes before it takes a superblock for itself
+constexpr u32 PATIENCE = 16;      // slots that a thread looks at before it takes a superblock that it soon uses up
 constexpr u32 LOOKS = 256;        // the most superblocks that a thread looks at before it takes the heap for full
 
 // Steps of 16 bytes to 64, then four an octave: 80, 96, 112, 128, 160, … 8192.
@@ -217,41 +233,51 @@ __device__ inline u32 runLengthOf(u64 word) { return tagOf(word) & 0x3fffffff; }
 __device__ inline i32 freeBlocksOf(u64 word) { return static_cast<i32>(static_cast<u32>(word) - static_cast<u32>(BIAS)); }
 __device__ inline u64 retagged(u64 word, u32 tag) { return static_cast<u64>(tag) << 32 | static_cast<u32>(word); }
 
-// A set of superblocks: a bit for each, a summary bit for each word with members, and the number of members. A thread
-// lowers the number before it searches, so that no thread searches an empty set.
+// The word of a superblock, and the first bits of its bitmap. Neighbours are in use at the same time, and operations on
+// one cache line queue up. So the records of neighbours lie 64 bytes apart.
+struct alignas(16) Record {
+  u64 word;
+  u32 map[2];
+};
+__device__ __host__ constexpr u32 recordsFor(u32 superblocks) { return (superblocks + GROUP - 1) & ~(GROUP - 1); }
+__device__ __host__ constexpr u32 recordOf(u32 superblock) {
+  return (superblock & ~(GROUP - 1)) | (superblock * 4 & (GROUP - 1)) | (superblock / (GROUP / 4) & 3);
+}
+
+// Groups of multiprocessors count apart, since additions to one cache line queue up.
+struct alignas(128) Stripe {
+  u64 allocations;
+  u64 failures;
+  u32 returned;  // superblocks that became idle; each full batch of them is counted as idle
+};
+
+struct alignas(32) SetCount {
+  i32 words;   // with members
+  u32 recent;  // the word that got a first member most recently
+};
+
+// A set of superblocks: a bit for each, a summary bit for each word with members, and the number of words with members.
 struct SuperblockSet {
   static constexpr u32 NONE = ~0u;
 
-  i32 *count;
+  SetCount *count;
   u64 *words;
   u64 *summary;
   u32 wordCount;
 
-  __device__ void insert(u32 index) {
-    insertBits(index >> 6, 1ull << (index & 63));
-    __threadfence();
-    atomicAdd(count, 1);
-  }
+  __device__ void insert(u32 index) { insertBits(index >> 6, 1ull << (index & 63)); }
 
-  // Whether this call took `index` out. A thread that had lowered the number for it finds nothing, and raises it again.
+  // Whether this call took `index` out.
   __device__ bool remove(u32 index) {
     const u64 bit = 1ull << (index & 63);
-    if ((removeBits(index >> 6, bit) & bit) == 0) return false;
-    atomicSub(count, 1);
-    return true;
+    return (removeBits(index >> 6, bit) & bit) != 0;
   }
 
-  // The number of members if it is at least `wanted`, which are then promised to the caller; else 0.
-  __device__ u32 reserve(u32 wanted) {
-    const i32 before = atomicSub(count, static_cast<i32>(wanted));
-    if (before >= static_cast<i32>(wanted)) return static_cast<u32>(before);
-    atomicAdd(count, static_cast<i32>(wanted));
-    return 0;
-  }
+  __device__ bool isEmpty() { return load(&count->words) <= 0; }
 
-  // Takes out a member after `reserve`, preferably `start`. Returns NONE, and gives the promise back, if others were
-  // faster. It searches below `most`.
-  __device__ u32 find(u32 start, u32 most) {
+  // Takes out a member, preferably `start`; NONE if others were faster. It searches below `most`. It is not inlined,
+  // which would take registers from all that calls it.
+  __device__ __noinline__ u32 find(u32 start, u32 most) {
     u32 word = start >> 6;
     u32 bit = start & 63;
     if (word >= wordCount) word = 0;
@@ -263,7 +289,7 @@ struct SuperblockSet {
       const u32 random = spread(tries);
       if (tries % 4 == 3) members = 0;
       u32 from = tries % 4 == 3 ? random % ((most >> 6) + 1) : word + 1;
-      while (members == 0 && tries++ < TRIES) {
+      while (members == 0 && tries++ < TRIES && !isEmpty()) {
         word = wordWithMembers(from < wordCount ? from : 0);
         if (word == NONE) break;
         members = load(&words[word]);
@@ -273,21 +299,28 @@ struct SuperblockSet {
       if (members == 0) break;
       bit = bitFrom(members, random);
     }
-    atomicAdd(count, 1);
     return NONE;
   }
 
   // Sets bits of a word; returns its former value.
   __device__ u64 insertBits(u32 word, u64 bits) {
     const u64 before = atomicOr(&words[word], bits);
-    if (before == 0) atomicOr(&summary[word >> 6], 1ull << (word & 63));
+    if (before == 0) {
+      atomicOr(&summary[word >> 6], 1ull << (word & 63));
+      atomicExch(&count->recent, word);
+      __threadfence();
+      atomicAdd(&count->words, 1);
+    }
     return before;
   }
 
   // Clears bits of a word; returns its former value.
   __device__ u64 removeBits(u32 word, u64 bits) {
     const u64 before = atomicAnd(&words[word], ~bits);
-    if ((before & bits) != 0 && (before & ~bits) == 0) tidy(word);
+    if ((before & bits) != 0 && (before & ~bits) == 0) {
+      atomicSub(&count->words, 1);
+      tidy(word);
+    }
     return before;
   }
 
@@ -320,19 +353,8 @@ private:
   }
 };
 
-struct alignas(32) PaddedCount {
-  i32 value;
-};
-
-// Each group of multiprocessors counts apart; the host adds the counts up.
-struct alignas(128) Tallies {
-  u64 allocations[CLASSES + 1];
-  u64 frees[CLASSES + 1];
-  u64 failures;
-};
-
 // malloc and free for kernels. Blocks of up to 8 KiB have 32 classes and lie in superblocks of 64 KiB, each of one
-// class. Larger blocks are runs of neighbouring superblocks. The superblocks' words and the sets follow this
+// class. Larger blocks are runs of neighbouring superblocks. The superblocks' records and the sets follow this
 // structure; the bitmaps lie before superblock 0.
 //
 // A thread does not wait for an atomic operation whose result it does not use. That may arrive after later ones, until
@@ -347,62 +369,29 @@ struct DeviceHeap {
   u32 claimed;   // the limit that is claimed: each growth takes its part from here
   u64 doubleFrees;
   u64 invalidFrees;
-  u64 runTaken;     // superblocks given to runs, and given back
-  u64 runReturned;
-  Tallies tallies[STRIPES];
-  PaddedCount counts[CLASSES + 1];  // of members in the sets: those with room of each class, and the idle ones
+  u32 slotted;  // a bit for each class that has had a superblock in a slot
+  Stripe stripes[STRIPES];
+  alignas(128) i32 idleCount;    // the idle superblocks, but for batches that are not full
+  SetCount counts[CLASSES + 1];  // of the sets: the superblocks with room of each class, and the idle ones
   u32 slots[CLASSES][SLOTS];
 
   // At least `bytes` bytes at a multiple of 16 (of the size, if that is a power of two of up to 8 KiB; of 64 KiB, if
   // it is more), or nullptr, which is counted. The threads of a warp that want the same class share the work.
   __device__ void *allocate(u64 bytes) {
-    if (bytes == 0 || bytes > LARGEST_BLOCK) return allocateRun(bytes);
     const u32 active = __activemask();
-    const u32 sizeClass = classOf(static_cast<u32>(bytes));
-    void *result = nullptr;
-    bool waiting = true;
-    for (u32 turn = 0; turn < TRIES && __any_sync(active, waiting); turn++) {
-      // Of the same heap, too: heaps are further apart than there are classes.
-      const u32 peers = __match_any_sync(active, reinterpret_cast<u64>(this) + (waiting ? sizeClass : CLASSES));
-      const u32 leader = lowestLane(peers);
-      const u32 rank = rankAmong(peers);
-      Grant grant = {0, 0, 0};
-      if (waiting && rank == 0) grant = obtain(sizeClass, __popc(peers));
-      grant.count = __shfl_sync(active, grant.count, leader);
-      grant.superblock = __shfl_sync(active, grant.superblock, leader);
-      grant.ticket = __shfl_sync(active, grant.ticket, leader);
-      if (!waiting) continue;
-      if (rank < grant.count) result = takeBlock(grant.superblock, sizeClass, grant.ticket + rank);
-      if (rank < grant.count || grant.count == 0) waiting = false;
-    }
-    if (result == nullptr) countFailures();
-    return result;
+    void *const block = bytes == 0 || bytes > LARGEST_BLOCK ? allocateRun(bytes) : allocateBlock(static_cast<u32>(bytes));
+    if (block == nullptr) countFailures();
+    __syncwarp(active);  // lanes that went different ways would go on apart
+    return block;
   }
 
   // Gives back a block that `allocate` returned; nullptr does nothing. A pointer that is no block in use is counted
   // and ignored.
   __device__ void free(void *block) {
-    if (block == nullptr) return;
-    const u64 offset = reinterpret_cast<u64>(block) - base;
-    const u32 superblock = static_cast<u32>(offset >> SUPERBLOCK_SHIFT);
-    const u32 within = static_cast<u32>(offset) & (SUPERBLOCK_BYTES - 1);
-    if (offset >> SUPERBLOCK_SHIFT >= reserved) return refuseFree(&invalidFrees);
-    const u64 word = load(&words()[superblock]);
-    if (stateOf(word) != SMALL) return freeRun(superblock, within);
-    const u32 sizeClass = sizeClassOf(word);
-    const u32 index = within / bytesOfClass(sizeClass);
-    if (index * bytesOfClass(sizeClass) != within || index >= capacityOfClass(sizeClass)) return refuseFree(&invalidFrees);
-    fence();
-    const u32 bit = 1u << (index & 31);
-    const u32 before = atomicAnd(&bitmap(superblock)[index >> 5], ~bit);
-    if ((before & bit) == 0) return refuseFree(&doubleFrees);
     const u32 active = __activemask();
-    // By its address, since lanes may free into different heaps.
-    const u32 peers = __match_any_sync(active, reinterpret_cast<u64>(block) >> SUPERBLOCK_SHIFT);
-    if (rankAmong(peers) != 0) return;
-    // Until the count is raised the superblock keeps its class. A late second free does not know the class.
-    const u32 sizeClassNow = raise(superblock, __popc(peers));
-    atomicAdd(&tally().frees[sizeClassNow], static_cast<u64>(__popc(peers)));
+    __syncwarp(active);  // accesses of each lane come before the fence of the lane that frees for it
+    if (block != nullptr) giveBack(reinterpret_cast<u64>(block));
+    __syncwarp(active);
   }
 
   // The idle superblocks.
@@ -420,60 +409,122 @@ private:
     u32 count;
   };
 
-  __device__ u64 *words() { return reinterpret_cast<u64 *>(this + 1); }
-  __device__ u32 *bitmap(u32 superblock) {
-    return reinterpret_cast<u32 *>(base - (static_cast<u64>(superblock + 1) << BITMAP_SHIFT));
+  __device__ void *allocateBlock(u32 bytes) {
+    const u32 active = __activemask();
+    const u32 sizeClass = classOf(bytes);
+    void *result = nullptr;
+    bool waiting = true;
+    for (u32 turn = 0; turn < TRIES && __any_sync(active, waiting); turn++) {
+      // Of the same heap, too: heaps are further apart than there are classes.
+      const u32 peers = __match_any_sync(active, reinterpret_cast<u64>(this) + (waiting ? sizeClass : CLASSES));
+      const u32 leader = lowestLane(peers);
+      const u32 rank = rankAmong(peers);
+      Grant grant = {0, 0, 0};
+      u64 taken = 0;
+      if (waiting && rank == 0) {
+        grant = obtain(sizeClass, __popc(peers));
+        if (grant.count != 0) taken = claim(grant);
+      }
+      grant.count = __shfl_sync(active, grant.count, leader);
+      grant.superblock = __shfl_sync(active, grant.superblock, leader);
+      grant.ticket = __shfl_sync(active, grant.ticket, leader);
+      taken = __shfl_sync(active, taken, leader);
+      if (!waiting) continue;
+      if (rank < grant.count) {
+        const u32 index = grant.ticket + rank;
+        const bool isOther = taken >> ((grant.ticket & 31) + rank) & 1;
+        result = isOther ? findBlock(grant.superblock, sizeClass) : blockAt(grant.superblock, sizeClass, index);
+      }
+      if (rank < grant.count || grant.count == 0) waiting = false;
+    }
+    fence();  // the bits were clear: accesses of the former owners come before those of the new ones
+    return result;
+  }
+
+  __device__ void giveBack(u64 block) {
+    const u64 start = base;  // read once: a fence empties the first-level cache
+    const u64 offset = block - start;
+    if (offset >> SUPERBLOCK_SHIFT >= reserved) return refuseFree(&invalidFrees, 1);
+    const u32 superblock = static_cast<u32>(offset >> SUPERBLOCK_SHIFT);
+    const u32 within = static_cast<u32>(offset) & (SUPERBLOCK_BYTES - 1);
+    const u64 word = load(wordOf(superblock));
+    fence();
+    if (stateOf(word) != SMALL) return freeRun(superblock, within, word);
+    const u32 sizeClass = sizeClassOf(word);
+    const u32 index = within / bytesOfClass(sizeClass);
+    if (index * bytesOfClass(sizeClass) != within || index >= capacityOfClass(sizeClass)) return refuseFree(&invalidFrees, 1);
+    // One operation clears the bits of all lanes whose blocks share a word of the map. Lanes may use different heaps.
+    u32 *const cell = map(start, superblock, index >> 5);
+    const u32 active = __activemask();
+    const u32 peers = __match_any_sync(active, reinterpret_cast<u64>(cell));
+    const u32 bits = gathered(active, peers, 1u << (index & 31));
+    if (rankAmong(peers) != 0) return;
+    // Until the count is raised the superblock keeps its class.
+    const u32 freed = __popc(atomicAnd(cell, ~bits) & bits);
+    if (freed < __popc(peers)) refuseFree(&doubleFrees, __popc(peers) - freed);
+    if (freed != 0) raise(superblock, freed);
+  }
+
+  __device__ Record *records() { return reinterpret_cast<Record *>(this + 1); }
+  __device__ Record &record(u32 superblock) { return records()[recordOf(superblock)]; }
+  __device__ u64 *wordOf(u32 superblock) { return &record(superblock).word; }
+  // A word of a superblock's bitmap; superblock 0 begins at `start`.
+  __device__ u32 *map(u64 start, u32 superblock, u32 word) {
+    if (word < 2) return &record(superblock).map[word];
+    return reinterpret_cast<u32 *>(start - (static_cast<u64>(superblock + 1) << BITMAP_SHIFT)) + word;
   }
   __device__ SuperblockSet set(u32 index) {
     const u32 wordCount = (reserved + 63) >> 6;
     const u32 summaryCount = (wordCount + 63) >> 6;
-    u64 *start = words() + reserved + static_cast<u64>(index) * (wordCount + summaryCount);
-    return {&counts[index].value, start, start + wordCount, wordCount};
+    u64 *start = reinterpret_cast<u64 *>(records() + recordsFor(reserved)) + static_cast<u64>(index) * (wordCount + summaryCount);
+    return {&counts[index], start, start + wordCount, wordCount};
   }
-  __device__ Tallies &tally() { return tallies[multiprocessor() % STRIPES]; }
+  __device__ Stripe &stripe() { return stripes[multiprocessor() % STRIPES]; }
 
   // Promises up to `wanted` blocks of a class; 0 if the heap is full.
   __device__ Grant obtain(u32 sizeClass, u32 wanted) {
-    const u32 home = multiprocessor();
     Grant grant = {0, 0, 0};
-    u32 patience = PATIENCE;
     u32 passed = 0;
     for (u32 tries = 0; tries <= 2 * slotMask + TRIES && grant.count == 0; tries++) {
-      const u32 slot = (home + tries) & slotMask;
+      u32 slot = (multiprocessor() + tries) & slotMask;
       u32 *const cell = &slots[sizeClass][slot];
       const u32 current = load(cell);
       if (current == BUSY) {
-        if (--patience == 0 && mayRefill(sizeClass)) grant = refill(sizeClass, NO_SLOT, wanted);
-        else __nanosleep(200);
-        continue;
+        // A thread that needs a small part of a superblock waits longer.
+        const bool needsMost = 2 * wanted * bytesOfClass(sizeClass) >= SUPERBLOCK_BYTES;
+        if (tries < (needsMost ? PATIENCE : 4 * PATIENCE) || !mayRefill(sizeClass)) {
+          __nanosleep(200);
+          continue;
+        }
+        slot = NO_SLOT;
+      } else {
+        if (current != EMPTY && (tries == 0 || freeBlocksOf(load(wordOf(current))) > 0)) {
+          grant = reserve(current, sizeClass, wanted);
+          if (grant.count != 0) break;
+        }
+        if (passed != 0 || !mayRefill(sizeClass)) {
+          if (++passed <= slotMask) continue;
+          if (!sweep() && !hasRoom(sizeClass, tries)) break;
+          passed = 0;
+          __nanosleep(200);
+          continue;
+        }
+        if (atomicCAS(cell, current, BUSY) != current) continue;
+        if (current != EMPTY) place(current, retagged(BIAS, smallTag(sizeClass, ATTACHED, slot)));
       }
-      if (current != EMPTY && (tries == 0 || freeBlocksOf(load(&words()[current])) > 0)) {
-        grant = reserve(current, sizeClass, wanted);
-        if (grant.count != 0) break;
-      }
-      if (!mayRefill(sizeClass)) {
-        if (++passed <= slotMask) continue;
-        if (!hasRoom(sizeClass, tries)) break;
-        passed = 0;
-        __nanosleep(200);
-        continue;
-      }
-      if (atomicCAS(cell, current, BUSY) != current) continue;
-      if (current != EMPTY) detach(current, retagged(BIAS, smallTag(sizeClass, ATTACHED, slot)));
       grant = refill(sizeClass, slot, wanted);
+      if (slot == NO_SLOT) continue;
+      if (current == EMPTY && (load(&slotted) >> sizeClass & 1) == 0) atomicOr(&slotted, 1u << sizeClass);
       __threadfence();
-      atomicExch(cell, grant.count == 0 ? EMPTY : grant.superblock);
+      atomicExch(&slots[sizeClass][slot], grant.count == 0 ? EMPTY : grant.superblock);
     }
-    if (grant.count != 0) {
-      fence();
-      atomicAdd(&tally().allocations[sizeClass], static_cast<u64>(grant.count));
-    }
+    if (grant.count != 0) atomicAdd(&stripe().allocations, static_cast<u64>(grant.count));
     return grant;
   }
 
   __device__ bool mayRefill(u32 sizeClass) {
-    const i32 listed = load(&counts[sizeClass].value);
-    const i32 left = load(&counts[CLASSES].value);
+    const i32 listed = load(&counts[sizeClass].words);  // both loads at once
+    const i32 left = load(&idleCount);
     return listed > 0 || left > 0;
   }
 
@@ -485,10 +536,10 @@ private:
     // Up to here a superblock that says that it is idle may be part of a run.
     u32 runEnd = start == 0 ? 0 : total;
     for (u32 at = start; at < total && at - start < LOOKS; at++) {
-      const u64 word = load(&words()[at]);
+      const u64 word = load(wordOf(at));
       if (stateOf(word) == RUN) runEnd = at + runLengthOf(word);
       else if (stateOf(word) == SMALL) {
-        if (sizeClassOf(word) == sizeClass && freeBlocksOf(word) > 0) return true;
+        if (isFull(word) || (sizeClassOf(word) == sizeClass && freeBlocksOf(word) > 0)) return true;
         runEnd = at;
       } else if (at >= runEnd) return true;
     }
@@ -497,7 +548,7 @@ private:
 
   // Lowers the count of a superblock, whose state may have changed.
   __device__ Grant reserve(u32 superblock, u32 sizeClass, u32 wanted) {
-    const u64 before = atomicAdd(&words()[superblock], 0 - static_cast<u64>(wanted));
+    const u64 before = atomicAdd(wordOf(superblock), 0 - static_cast<u64>(wanted));
     const bool fits = stateOf(before) == SMALL && sizeClassOf(before) == sizeClass;
     return settleGrant(superblock, sizeClass, fits ? freeBlocksOf(before) : 0, wanted);
   }
@@ -514,10 +565,11 @@ private:
   __device__ Grant refill(u32 sizeClass, u32 slot, u32 wanted) {
     // A superblock with few free blocks is soon full again. While half of the superblocks are idle, slots get idle
     // ones.
-    const bool idleFirst = slot != NO_SLOT && load(&counts[CLASSES].value) > static_cast<i32>(load(&limit) / 2);
-    Grant grant = idleFirst ? refillWithIdle(sizeClass, slot, wanted) : refillWithListed(sizeClass, slot, wanted);
-    if (grant.count == 0) {
-      grant = idleFirst ? refillWithListed(sizeClass, slot, wanted) : refillWithIdle(sizeClass, slot, wanted);
+    const bool idleFirst = slot != NO_SLOT && load(&idleCount) > static_cast<i32>(load(&limit) / 2);
+    Grant grant = {0, 0, 0};
+#pragma unroll 1
+    for (u32 turn = 0; turn < 2 && grant.count == 0; turn++) {
+      grant = idleFirst == (turn == 0) ? refillWithIdle(sizeClass, slot, wanted) : refillWithListed(sizeClass, slot, wanted);
     }
     return grant;
   }
@@ -525,174 +577,219 @@ private:
   __device__ Grant refillWithListed(u32 sizeClass, u32 slot, u32 wanted) {
     SuperblockSet listed = set(sizeClass);
     const u32 tag = placeTag(sizeClass, slot);
-    for (u32 tries = 0; tries < TRIES && load(listed.count) > 0 && listed.reserve(1) != 0; tries++) {
+    for (u32 tries = 0; tries < TRIES && !listed.isEmpty(); tries++) {
       const u32 most = load(&highest);
-      const u32 found = listed.find(spread(tries) % (most + 1), most);
+      const u32 random = spread(tries);
+      // Threads that begin at one word meet there; a random word is right if each word of the summary has members.
+      const bool dense = load(&listed.count->words) > static_cast<i32>(most >> 12);
+      const u32 found = listed.find(dense ? random % (most + 1) : load(&listed.count->recent) << 6 | (random & 63), most);
       if (found == SuperblockSet::NONE) break;
       const u64 change = static_cast<u64>(tag - smallTag(sizeClass, LISTED, 0)) << 32;
-      const u64 before = atomicAdd(&words()[found], change - wanted);
+      const u64 before = atomicAdd(wordOf(found), change - wanted);
       const Grant grant = settleGrant(found, sizeClass, freeBlocksOf(before), wanted);
-      if (grant.count != 0) {
-        if (slot == NO_SLOT) listed.insert(found);
-        return grant;
-      }
-      detach(found, retagged(BIAS, tag));
+      if (grant.count == 0 || slot == NO_SLOT) place(found, retagged(BIAS, tag));
+      if (grant.count != 0) return grant;
     }
     return {0, 0, 0};
   }
 
   __device__ Grant refillWithIdle(u32 sizeClass, u32 slot, u32 wanted) {
     const u32 total = load(&limit);
-    const u32 left = idle().reserve(1);
+    const u32 left = reserveIdle(1);
     if (left == 0) return {0, 0, 0};
     const u32 used = total > left ? total - left : 0;  // the limit may be about to be raised
     const u32 found = idle().find(used, used + 4096);
-    if (found == SuperblockSet::NONE) return {0, 0, 0};
+    if (found == SuperblockSet::NONE) {
+      atomicAdd(&idleCount, 1);
+      return {0, 0, 0};
+    }
     noteUse(used + 1, found + 1);
     const u32 capacity = capacityOfClass(sizeClass);
     const u32 count = min(wanted, capacity);
-    atomicAdd(&words()[found], (static_cast<u64>(placeTag(sizeClass, slot)) << 32) + (capacity - count));
-    if (slot == NO_SLOT) {
-      fence();  // `obtain` has one before it fills a slot
-      set(sizeClass).insert(found);
-    }
+    const bool lists = slot == NO_SLOT && count < capacity;
+    const u32 tag = slot != NO_SLOT || lists ? placeTag(sizeClass, slot) : smallTag(sizeClass, LOOSE, 0);
+    atomicAdd(wordOf(found), (static_cast<u64>(tag) << 32) + (capacity - count));
+    if (slot == NO_SLOT) fence();  // `obtain` has one before it fills a slot
+    if (lists) set(sizeClass).insert(found);
     return {found, 0, count};
   }
 
   __device__ void noteUse(u32 used, u32 end) {
-    if (used <= reserved) atomicMax(&peak, used);
-    atomicMax(&highest, end);
+    // Additions to one address queue up, also those that change nothing.
+    if (used <= reserved && used > load(&peak)) atomicMax(&peak, used);
+    if (end > load(&highest)) atomicMax(&highest, end);
   }
 
   __device__ static u32 placeTag(u32 sizeClass, u32 slot) {
     return slot == NO_SLOT ? smallTag(sizeClass, LISTED, 0) : smallTag(sizeClass, ATTACHED, slot);
   }
 
-  // A promised block: the first from `index` on that is not in use.
-  __device__ void *takeBlock(u32 superblock, u32 sizeClass, u32 index) {
-    u32 *const map = bitmap(superblock);
+  // Sets the bits of a grant, by one operation for each word of the map. Returns the former bits from that word on.
+  __device__ u64 claim(const Grant &grant) {
+    const u32 first = grant.ticket >> 5;
+    const u64 bits = ((1ull << grant.count) - 1) << (grant.ticket & 31);
+    const u32 low = atomicOr(map(base, grant.superblock, first), static_cast<u32>(bits));
+    const u32 high = bits >> 32 == 0 ? 0 : atomicOr(map(base, grant.superblock, first + 1), static_cast<u32>(bits >> 32));
+    return static_cast<u64>(high) << 32 | low;
+  }
+
+  __device__ void *blockAt(u32 superblock, u32 sizeClass, u32 index) {
+    return reinterpret_cast<void *>(base + (static_cast<u64>(superblock) << SUPERBLOCK_SHIFT) + index * bytesOfClass(sizeClass));
+  }
+
+  // A promised block, anywhere in the superblock, if the place that the grant suggests is in use.
+  __device__ void *findBlock(u32 superblock, u32 sizeClass) {
     const u32 mapWords = (capacityOfClass(sizeClass) + 31) >> 5;
     const u32 lastPlaces = ~0u >> (32 * mapWords - capacityOfClass(sizeClass));  // the last word has bits of no block
-    u32 word = index >> 5;
-    u32 bit = index & 31;
+    u32 at = spread(0) % mapWords;  // blocks in use crowd where grants begin
+    u32 taken = ~0u;
     for (u32 tries = 0; tries < 4 * TRIES; tries++) {
-      const u32 taken = atomicOr(&map[word], 1u << bit);
-      if ((taken >> bit & 1) == 0) {
-        const u64 start = base + (static_cast<u64>(superblock) << SUPERBLOCK_SHIFT);
-        return reinterpret_cast<void *>(start + (word << 5 | bit) * bytesOfClass(sizeClass));
-      }
-      u32 clear = ~taken & (word + 1 == mapWords ? lastPlaces : ~0u);
+      u32 clear = ~taken & (at + 1 == mapWords ? lastPlaces : ~0u);
       for (u32 step = 0; clear == 0 && step < mapWords; step++) {
-        word = word + 1 == mapWords ? 0 : word + 1;
-        clear = ~load(&map[word]) & (word + 1 == mapWords ? lastPlaces : ~0u);
+        at = at + 1 == mapWords ? 0 : at + 1;
+        clear = ~load(map(base, superblock, at)) & (at + 1 == mapWords ? lastPlaces : ~0u);
       }
-      // Neighbours in the warp look for different bits.
-      const u32 from = (bit + lane()) & 31;
-      bit = clear == 0 ? bit : (__ffs(__funnelshift_r(clear, clear, from)) - 1 + from) & 31;
+      // Neighbours in the warp take different bits.
+      const u32 bit = clear == 0 ? 0 : (__ffs(__funnelshift_r(clear, clear, lane())) - 1 + lane()) & 31;
+      taken = atomicOr(map(base, superblock, at), 1u << bit);
+      if ((taken >> bit & 1) == 0) return blockAt(superblock, sizeClass, at << 5 | bit);
     }
     raise(superblock, 1);
-    atomicAdd(&tally().allocations[sizeClass], ~0ull);
+    atomicAdd(&stripe().allocations, ~0ull);
     return nullptr;
   }
 
-  // More blocks of a superblock are free. The thread that raises the count from 0 lists a loose superblock, and the
-  // thread that frees its last block gives it back. Returns the class that it had.
-  __device__ u32 raise(u32 superblock, u32 count) {
-    const u64 before = atomicAdd(&words()[superblock], static_cast<u64>(count));
+  // More blocks of a superblock are free. The thread that raises the count from 0 lists a loose superblock. The thread
+  // that frees the last block gives the superblock back. Slots of a large heap keep theirs, for the next blocks.
+  __device__ void raise(u32 superblock, u32 count) {
+    const u64 before = atomicAdd(wordOf(superblock), static_cast<u64>(count));
     const u64 now = before + count;
-    const bool listable = placeOf(now) == LOOSE && freeBlocksOf(before) <= 0 && freeBlocksOf(now) > 0;
-    if (stateOf(now) == SMALL && (listable || isFull(now))) settle(superblock, now);
-    return sizeClassOf(now);
+    if (stateOf(now) != SMALL || freeBlocksOf(now) <= 0) return;
+    if (placeOf(now) == LISTED) giveBackListed(superblock, now);
+    else if (placeOf(now) == LOOSE && (freeBlocksOf(before) <= 0 || isFull(now))) place(superblock, now);
+    else if (placeOf(now) == ATTACHED && isFull(now) && !isLarge()) giveBackAttached(sizeClassOf(now), slotOf(now));
   }
+
+  __device__ bool isLarge() { return reserved >= LARGE; }
 
   __device__ static bool isFull(u64 word) {
     return freeBlocksOf(word) == static_cast<i32>(capacityOfClass(sizeClassOf(word)));
   }
 
-  // A thread that cannot get the superblock leaves the work to its holder, which looks again before it leaves.
-  __device__ void settle(u32 superblock, u64 now) {
-    u64 *const word = &words()[superblock];
-    while (stateOf(now) == SMALL) {
-      const u32 sizeClass = sizeClassOf(now);
-      if (isFull(now)) {
-        if (placeOf(now) == LOOSE) {
-          const u64 seen = atomicCAS(word, now, BIAS);
-          if (seen == now) return release(superblock);
-          now = seen;
-          continue;
-        }
-        u32 *const cell = &slots[sizeClass][slotOf(now)];
-        const bool listed = placeOf(now) == LISTED;
-        if (listed ? !set(sizeClass).remove(superblock) : atomicCAS(cell, superblock, BUSY) != superblock) return;
-        const bool released = atomicCAS(word, now, BIAS) == now;
-        if (!listed) {
-          __threadfence();
-          atomicExch(cell, released ? EMPTY : superblock);
-        } else if (!released) set(sizeClass).insert(superblock);
-        if (released) return release(superblock);
-      } else if (placeOf(now) == LOOSE && freeBlocksOf(now) > 0) {
-        const u64 seen = atomicCAS(word, now, retagged(now, smallTag(sizeClass, LISTED, 0)));
-        if (seen != now) {
-          now = seen;
-          continue;
-        }
-        set(sizeClass).insert(superblock);
-      } else return;
+  // Gives back a listed superblock without blocks in use. A thread that cannot take it out of its set leaves the work
+  // to its holder.
+  __device__ void giveBackListed(u32 superblock, u64 now) {
+    while (stateOf(now) == SMALL && placeOf(now) == LISTED && isFull(now)) {
+      __threadfence();  // whoever lists a superblock has one, too: one of both sees what the other did
+      if (!set(sizeClassOf(now)).remove(superblock)) return;
+      if (atomicCAS(wordOf(superblock), now, BIAS) == now) return release(superblock);
+      set(sizeClassOf(now)).insert(superblock);
       __threadfence();
-      now = load(word);
-      if (!isFull(now)) return;
+      now = load(wordOf(superblock));
     }
   }
 
-  // Takes a superblock out of the slot that the caller keeps busy, to the set that it belongs to. `now` is a guess at
-  // its word.
-  __device__ void detach(u32 superblock, u64 now) {
-    u64 *const word = &words()[superblock];
+  // Puts a superblock that is loose, or that the caller holds, where it belongs: among the idle, in the set of its
+  // class, or nowhere if it has no room. `now` is a guess at its word; its tag is right, or the superblock was placed.
+  __device__ void place(u32 superblock, u64 now) {
+    u64 *const cell = wordOf(superblock);
+    const u32 tag = tagOf(now);
+    const u32 sizeClass = sizeClassOf(now);
     for (;;) {
-      const u32 sizeClass = sizeClassOf(now);
       const bool room = freeBlocksOf(now) > 0;
       const u64 next = isFull(now) ? BIAS : retagged(now, smallTag(sizeClass, room ? LISTED : LOOSE, 0));
-      const u64 seen = atomicCAS(word, now, next);
+      const u64 seen = atomicCAS(cell, now, next);
       if (seen != now) {
+        if (tagOf(seen) != tag) return;
         now = seen;
         continue;
       }
-      if (isFull(now)) return release(superblock);
+      if (next == BIAS) return release(superblock);
       if (!room) return;
       set(sizeClass).insert(superblock);
       __threadfence();
-      now = load(word);
-      if (stateOf(now) == SMALL && isFull(now)) settle(superblock, now);
-      return;
+      return giveBackListed(superblock, load(cell));
     }
   }
 
+  // The number of idle superblocks if it is at least `wanted`, which are then promised to the caller; else 0. It
+  // differs between callers, and so does where they begin to search.
+  __device__ u32 reserveIdle(u32 wanted) {
+    const i32 before = atomicSub(&idleCount, static_cast<i32>(wanted));
+    if (before >= static_cast<i32>(wanted)) return static_cast<u32>(before);
+    atomicAdd(&idleCount, static_cast<i32>(wanted));
+    return 0;
+  }
+
   __device__ void release(u32 superblock) {
-    __threadfence();
     idle().insert(superblock);
+    if ((atomicAdd(&stripe().returned, 1u) + 1) % batch() == 0) atomicAdd(&idleCount, static_cast<i32>(batch()));
+  }
+
+  // Of superblocks that are counted as idle together.
+  __device__ u32 batch() { return isLarge() ? BATCH : 1; }
+
+  // For when memory is short: counts batches that are not full, and gives back the superblocks without blocks in use
+  // that slots keep. Whether there were any, or other threads are at it.
+  __device__ bool sweep() {
+    bool any = false;
+#pragma unroll 1
+    for (u32 at = 0; at < STRIPES; at++) {
+      const u32 seen = load(&stripes[at].returned);
+      const u32 left = seen % batch();
+      if (left == 0) continue;
+      any = true;
+      if (atomicCAS(&stripes[at].returned, seen, seen - left) == seen) atomicAdd(&idleCount, static_cast<i32>(left));
+    }
+    for (u32 classes = load(&slotted); classes != 0; classes &= classes - 1) {
+      for (u32 slot = 0; slot <= slotMask; slot++) any |= giveBackAttached(lowestLane(classes), slot);
+    }
+    return any;
+  }
+
+  // Gives back the superblock of a slot if it has no blocks in use. Whether it had none, or is being changed.
+  __device__ bool giveBackAttached(u32 sizeClass, u32 slot) {
+    u32 *const cell = &slots[sizeClass][slot];
+    const u32 current = load(cell);
+    if (current >= BUSY) return current == BUSY;
+    if (!isFull(load(wordOf(current)))) return false;
+    if (atomicCAS(cell, current, BUSY) != current) return true;
+    const u64 full = retagged(BIAS + capacityOfClass(sizeClass), smallTag(sizeClass, ATTACHED, slot));
+    const bool gives = atomicCAS(wordOf(current), full, BIAS) == full;
+    atomicExch(cell, gives ? EMPTY : current);
+    if (gives) release(current);
+    return true;
   }
 
   // Neighbouring superblocks, for one thread.
   __device__ void *allocateRun(u64 bytes) {
-    const u64 length = (bytes + SUPERBLOCK_BYTES - 1) >> SUPERBLOCK_SHIFT;
-    const bool valid = bytes != 0 && bytes <= static_cast<u64>(reserved) << SUPERBLOCK_SHIFT;
-    const u32 total = load(&limit);
-    const bool present = valid && load(&counts[CLASSES].value) >= static_cast<i32>(length);
-    const u32 left = present ? idle().reserve(static_cast<u32>(length)) : 0;
-    if (left != 0) {
-      const u32 start = claimRun(total > left ? total - left : 0, static_cast<u32>(length), total);
-      if (start != SuperblockSet::NONE) {
-        noteUse(total - left + static_cast<u32>(length), start + static_cast<u32>(length));
-        atomicAdd(&words()[start], static_cast<u64>(RUN << 30 | static_cast<u32>(length)) << 32);
-        fence();  // whoever gets the address may free it
-        atomicAdd(&tally().allocations[RUNS], 1ull);
-        atomicAdd(&runTaken, length);
-        return reinterpret_cast<void *>(base + (static_cast<u64>(start) << SUPERBLOCK_SHIFT));
-      }
-      atomicAdd(idle().count, static_cast<i32>(length));
+    if (bytes == 0 || bytes > static_cast<u64>(reserved) << SUPERBLOCK_SHIFT) return nullptr;
+    const u32 length = static_cast<u32>((bytes + SUPERBLOCK_BYTES - 1) >> SUPERBLOCK_SHIFT);
+    u32 start = takeRun(length);
+    bool gives = true;
+    for (u32 tries = 0; start == SuperblockSet::NONE && gives && tries < PATIENCE; tries++) {
+      gives = sweep();
+      start = takeRun(length);  // also if another thread gave back the last ones
     }
-    countFailures();
-    return nullptr;
+    return start == SuperblockSet::NONE ? nullptr : blockAt(start, 0, 0);
+  }
+
+  // The first superblock of a run; NONE if the heap has none of that length.
+  __device__ u32 takeRun(u32 length) {
+    const u32 total = load(&limit);
+    const u32 left = reserveIdle(length);
+    if (left == 0) return SuperblockSet::NONE;
+    const u32 used = total > left ? total - left : 0;
+    const u32 start = claimRun(used, length, total);
+    if (start == SuperblockSet::NONE) {
+      atomicAdd(&idleCount, static_cast<i32>(length));
+      return start;
+    }
+    noteUse(used + length, start + length);
+    atomicAdd(wordOf(start), static_cast<u64>(RUN << 30 | length) << 32);
+    fence();  // whoever gets the address may free it
+    atomicAdd(&stripe().allocations, 1ull);
+    return start;
   }
 
   // The first `length` neighbouring idle superblocks from `start` on, with wrap-around; NONE if the heap has no such
@@ -740,7 +837,7 @@ private:
       const u64 mask = (here == 64 ? ~0ull : (1ull << here) - 1) << shift;
       const u64 before = all.removeBits((at + claimed) >> 6, mask);
       if ((before & mask) != mask) {
-        all.insertBits((at + claimed) >> 6, before & mask);
+        if ((before & mask) != 0) all.insertBits((at + claimed) >> 6, before & mask);
         insertIdle(at, claimed);
         return claimed + static_cast<u32>(__ffsll(static_cast<long long>((~before & mask) >> shift))) - 1;
       }
@@ -758,35 +855,28 @@ private:
     }
   }
 
-  __device__ void freeRun(u32 superblock, u32 within) {
-    u64 *const word = &words()[superblock];
-    fence();
-    u64 now = load(word);
+  __device__ void freeRun(u32 superblock, u32 within, u64 now) {
     while (stateOf(now) == RUN && within == 0) {
-      const u64 seen = atomicCAS(word, now, retagged(now, 0));
+      const u64 seen = atomicCAS(wordOf(superblock), now, retagged(now, 0));
       if (seen == now) {
-        const u32 length = runLengthOf(now);
-        insertIdle(superblock, length);
-        __threadfence();
-        atomicAdd(idle().count, static_cast<i32>(length));
-        atomicAdd(&tally().frees[RUNS], 1ull);
-        atomicAdd(&runReturned, static_cast<u64>(length));
+        insertIdle(superblock, runLengthOf(now));
+        atomicAdd(&idleCount, static_cast<i32>(runLengthOf(now)));
         return;
       }
       now = seen;
     }
     // An idle superblock has no blocks. Any other belongs to a run that begins before it.
     const bool idleNow = load(&idle().words[superblock >> 6]) >> (superblock & 63) & 1;
-    refuseFree(idleNow && within % 16 == 0 ? &doubleFrees : &invalidFrees);
+    refuseFree(idleNow && within % 16 == 0 ? &doubleFrees : &invalidFrees, 1);
   }
 
   __device__ void countFailures() {
     const u32 lanes = lanesOf(this);
-    if (lane() == lowestLane(lanes)) atomicAdd(&tally().failures, static_cast<u64>(__popc(lanes)));
+    if (lane() == lowestLane(lanes)) atomicAdd(&stripe().failures, static_cast<u64>(__popc(lanes)));
   }
 
-  __device__ void refuseFree(u64 *counter) {
-    atomicAdd(counter, 1ull);
+  __device__ void refuseFree(u64 *counter, u32 count) {
+    atomicAdd(counter, static_cast<u64>(count));
 #ifdef CUDA_MEMPOOL_DEBUG
     __trap();
 #endif
@@ -813,17 +903,18 @@ static_assert(__builtin_offsetof(DeviceHeap, highest) == 24, "");
 static_assert(__builtin_offsetof(DeviceHeap, claimed) == 28, "");
 static_assert(__builtin_offsetof(DeviceHeap, doubleFrees) == 32, "");
 static_assert(__builtin_offsetof(DeviceHeap, invalidFrees) == 40, "");
-static_assert(__builtin_offsetof(DeviceHeap, runTaken) == 48, "");
-static_assert(__builtin_offsetof(DeviceHeap, runReturned) == 56, "");
-static_assert(__builtin_offsetof(DeviceHeap, tallies) == 128, "");
-static_assert(__builtin_offsetof(DeviceHeap, counts) == 10368, "");
-static_assert(__builtin_offsetof(DeviceHeap, slots) == 11424, "");
-static_assert(sizeof(DeviceHeap) == 27904, "");
-static_assert(__builtin_offsetof(Tallies, allocations) == 0, "");
-static_assert(__builtin_offsetof(Tallies, frees) == 264, "");
-static_assert(__builtin_offsetof(Tallies, failures) == 528, "");
-static_assert(sizeof(Tallies) == 640, "");
-static_assert(sizeof(PaddedCount) == 32, "");
+static_assert(__builtin_offsetof(DeviceHeap, slotted) == 48, "");
+static_assert(__builtin_offsetof(DeviceHeap, stripes) == 128, "");
+static_assert(__builtin_offsetof(DeviceHeap, idleCount) == 2176, "");
+static_assert(__builtin_offsetof(DeviceHeap, counts) == 2208, "");
+static_assert(__builtin_offsetof(DeviceHeap, slots) == 3264, "");
+static_assert(sizeof(DeviceHeap) == 19712, "");
+static_assert(__builtin_offsetof(Stripe, allocations) == 0, "");
+static_assert(__builtin_offsetof(Stripe, failures) == 8, "");
+static_assert(__builtin_offsetof(Stripe, returned) == 16, "");
+static_assert(sizeof(Stripe) == 128, "");
+static_assert(sizeof(SetCount) == 32, "");
+static_assert(sizeof(Record) == 16, "");
 #endif
 
 }  // namespace cuda_mempool

@@ -9,6 +9,8 @@ import { after, describe, it } from 'node:test'
 import { controlPtx, deviceIncludePath, SHIPPED_PTX } from '../src/core/kernel/device-code.js'
 import { kernelsOf } from '../src/core/kernel/ptx.js'
 import * as layout from '../src/kernel-memory/device-layout.js'
+import { heapStats, statsBytes } from '../src/kernel-memory/heap-stats.js'
+import { HeapTables, Place, runWord, smallWord } from '../src/kernel-memory/heap-tables.js'
 import { compile, digestOf, readSource, runTool, trialsPtx } from './compile-ptx.js'
 
 const folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-code-'))
@@ -97,21 +99,29 @@ describe('the header', () => {
     }
     assert.deepEqual(asserted('DevicePool'), layout.DEVICE_POOL)
     assert.deepEqual(asserted('DeviceHeap'), layout.DEVICE_HEAP)
-    assert.deepEqual(asserted('Tallies'), layout.TALLIES)
-    assert.equal(asserted('PaddedCount').byteLength, layout.COUNT_BYTES)
+    assert.deepEqual(asserted('Stripe'), layout.STRIPE)
+    assert.equal(asserted('SetCount').byteLength, layout.COUNT_BYTES)
+    assert.equal(asserted('Record').byteLength, layout.RECORD_BYTES)
   })
 
   it('has the constants that TypeScript has', () => {
-    const { CLASSES, LARGEST_BLOCK, SLOTS, STRIPES } = layout
-    for (const [name, value] of Object.entries({ CLASSES, LARGEST_BLOCK, SLOTS, STRIPES })) {
+    const { CLASSES, LARGEST_BLOCK, SLOTS, STRIPES, GROUP, BATCH } = layout
+    const constants = { CLASSES, LARGEST_BLOCK, SLOTS, STRIPES, GROUP, BATCH }
+    for (const [name, value] of Object.entries(constants)) {
       assert.equal(Number(new RegExp(`constexpr u32 ${name} = (\\d+);`).exec(HEADER)?.[1]), value, name)
     }
   })
 
   it('compiles with those assertions, for every architecture, with and without traps', { skip }, () => {
     const sizes = Array.from({ length: layout.CLASSES }, (_, index) => layout.bytesOfClass(index))
+    const records = [0, 1, 127, 128, 511, 512, 1000].map(superblock => {
+      const record = (HeapTables.wordAt(superblock) - layout.DEVICE_HEAP.byteLength) / layout.RECORD_BYTES
+      return `static_assert(recordOf(${superblock}) == ${record}, "");`
+    })
     const source = `${sizes.map((bytes, index) => `static_assert(bytesOfClass(${index}) == ${bytes}, "");`).join('\n')}
+      ${records.join('\n')}
       static_assert(SUPERBLOCK_BYTES == ${layout.SUPERBLOCK_BYTES} && BITMAP_BYTES == ${layout.BITMAP_BYTES}, "");
+      static_assert(LARGE == ${layout.LARGE}, "");
       __global__ void kernel(DeviceHeap *heap, DeviceArena *arena) { heap->free(arena->allocate(1)); }`
     assert.equal(complaintAbout(source, '-arch=compute_75', '-Werror', 'all-warnings'), '')
     assert.equal(complaintAbout(source, '-arch=compute_90', '-DCUDA_MEMPOOL_DEBUG'), '')
@@ -147,36 +157,45 @@ describe('the layout', () => {
     }
   })
 
-  it('statistics are sums over the stripes', () => {
-    const copy = new Uint8Array(layout.DEVICE_HEAP.byteLength)
+  it('allocations are sums over the stripes, and live blocks follow from the words', () => {
+    const reserved = 600
+    const copy = new Uint8Array(statsBytes(reserved))
     const view = new DataView(copy.buffer)
-    const at = (stripe: number, offset: number) =>
-      layout.DEVICE_HEAP.tallies + stripe * layout.TALLIES.byteLength + offset
-    view.setBigInt64(at(0, layout.TALLIES.allocations + 8 * 3), 5n, true)
-    view.setBigInt64(at(15, layout.TALLIES.allocations + 8 * 31), 2n, true)
-    view.setBigInt64(at(7, layout.TALLIES.frees + 8 * 3), 4n, true)
-    view.setBigInt64(at(1, layout.TALLIES.allocations + 8 * 32), 1n, true)
-    view.setBigInt64(at(2, layout.TALLIES.failures), 2n ** 33n, true)
-    view.setBigInt64(layout.DEVICE_HEAP.runTaken, 3n, true)
-    view.setBigInt64(layout.DEVICE_HEAP.doubleFrees, 6n, true)
-    view.setUint32(layout.DEVICE_HEAP.limit, 100, true)
-    view.setUint32(layout.DEVICE_HEAP.peak, 50, true)
-    view.setInt32(layout.DEVICE_HEAP.counts + layout.CLASSES * layout.COUNT_BYTES, 90, true)
-    assert.deepEqual(layout.heapStats(copy), {
-      allocations: 8,
+    const { DEVICE_HEAP, STRIPE } = layout
+    view.setUint32(DEVICE_HEAP.reserved, reserved, true)
+    const at = (stripe: number, offset: number) => DEVICE_HEAP.stripes + stripe * STRIPE.byteLength + offset
+    view.setBigInt64(at(0, STRIPE.allocations), 9n, true)
+    view.setBigInt64(at(15, STRIPE.allocations), 2n, true)
+    view.setBigInt64(at(2, STRIPE.failures), 2n ** 33n, true)
+    view.setBigInt64(DEVICE_HEAP.doubleFrees, 6n, true)
+    view.setUint32(DEVICE_HEAP.limit, 100, true)
+    view.setUint32(DEVICE_HEAP.highest, 5, true)
+    view.setUint32(DEVICE_HEAP.peak, 50, true)
+    const words = [
+      smallWord(3, Place.Listed, 1020),
+      smallWord(31, Place.Loose, 6),
+      smallWord(0, Place.Listed, 4096),
+      runWord(3),
+    ]
+    for (const [superblock, [low, high]] of words.entries()) {
+      view.setUint32(HeapTables.wordAt(superblock), low, true)
+      view.setUint32(HeapTables.wordAt(superblock) + 4, high, true)
+    }
+    const expected = {
+      allocations: 11,
       frees: 4,
       failures: 2 ** 33,
       doubleFrees: 6,
       invalidFrees: 0,
-      liveBlocks: 4,
-      liveBytes: 64 + 2 * 8192 + 3 * 65_536,
-      usedBytes: 10 * 65_536,
+      liveBlocks: 7,
+      liveBytes: 4 * 64 + 2 * 8192 + 3 * 65_536,
+      usedBytes: 5 * 65_536,
       peakUsedBytes: 50 * 65_536,
       maxPoolBytes: 100 * 65_536,
-    })
-    view.setInt32(layout.DEVICE_HEAP.counts + layout.CLASSES * layout.COUNT_BYTES, 110, true)
-    assert.equal(layout.heapStats(copy).usedBytes, 0, 'a growth raises the count before the limit')
-    assert.throws(() => layout.heapStats(new Uint8Array(100)), RangeError)
+    }
+    assert.deepEqual(heapStats(copy), expected)
+    assert.throws(() => heapStats(copy.subarray(0, copy.length - 1)), RangeError)
+    assert.throws(() => heapStats(new Uint8Array(100)), RangeError)
   })
 
   it('a request beyond the limit of a pool does not count as taken', () => {

@@ -9,16 +9,9 @@ import { fileURLToPath } from 'node:url'
 import { GiB, KiB } from '../src/core/base/bytes.js'
 import { controlPtx } from '../src/core/kernel/device-code.js'
 import { openDevice } from '../src/index.js'
-import {
-  CLASSES,
-  COUNT_BYTES,
-  DEVICE_HEAP,
-  heapGeometry,
-  heapStats,
-  SLOTS,
-  SUPERBLOCK_BYTES,
-} from '../src/kernel-memory/device-layout.js'
+import { heapGeometry, SLOTS, SUPERBLOCK_BYTES } from '../src/kernel-memory/device-layout.js'
 import { checkHeap } from '../src/kernel-memory/heap-check.js'
+import { heapStats } from '../src/kernel-memory/heap-stats.js'
 import { NO_TRIALS, trialsPtx } from './compile-ptx.js'
 
 const SECONDS = Number(process.env['STRESS_SECONDS'] ?? 0.1)
@@ -102,12 +95,9 @@ function runAll(seed: number): void {
 }
 
 function figuresOf(copy: Uint8Array, asked: number, seconds: number) {
-  const { allocations, failures, liveBlocks, doubleFrees, invalidFrees } = heapStats(copy)
-  const view = new DataView(copy.buffer)
-  const idle = view.getInt32(DEVICE_HEAP.counts + CLASSES * COUNT_BYTES, true)
-  const missing = view.getUint32(DEVICE_HEAP.limit, true) - idle
+  const { allocations, failures, liveBlocks, usedBytes, doubleFrees, invalidFrees } = heapStats(copy)
   const millionCallsPerSecond = Math.round((2 * allocations) / seconds / 1e6)
-  const counted = { doubleFrees, invalidFrees, liveBlocks, missing, unanswered: asked - allocations - failures }
+  const counted = { doubleFrees, invalidFrees, liveBlocks, usedBytes, unanswered: asked - allocations - failures }
   return { allocations, failures, millionCallsPerSecond, ...counted, tables: complaintAbout(copy) }
 }
 
@@ -124,7 +114,7 @@ const RIGHT = {
   doubleFrees: 0,
   invalidFrees: 0,
   liveBlocks: 0,
-  missing: 0,
+  usedBytes: 0,
   unanswered: 0,
   tables: 'whole',
   wrongWords: 0,

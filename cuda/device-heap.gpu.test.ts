@@ -11,18 +11,15 @@ import type { Stream } from '../src/core/order/stream.js'
 import {
   bumpStats,
   bytesOfClass,
-  CLASSES,
-  COUNT_BYTES,
   DEVICE_HEAP,
   DEVICE_POOL,
   type HeapGeometry,
-  type HeapStats,
   heapGeometry,
-  heapStats,
   SUPERBLOCK_BYTES,
   superblocksWithin,
 } from '../src/kernel-memory/device-layout.js'
 import { checkHeap } from '../src/kernel-memory/heap-check.js'
+import { type HeapStats, heapStats, statsBytes } from '../src/kernel-memory/heap-stats.js'
 import { NO_TRIALS, trialsPtx } from './compile-ptx.js'
 
 const REGION_BYTES = 256 * 2 ** 20
@@ -73,7 +70,9 @@ function copyOf(ptr: number, bytes: number): Uint8Array {
   return copy
 }
 
-const stats = () => heapStats(copyOf(region, DEVICE_HEAP.byteLength))
+/** The counters of the heap at `ptr` with room for `bytes`. */
+const statsOf = (ptr: number, bytes: number) => heapStats(copyOf(ptr, statsBytes(heapGeometry(bytes).reserved)))
+const stats = () => statsOf(region, REGION_BYTES)
 
 function expectEmpty(found: HeapStats): void {
   const { liveBlocks, liveBytes, usedBytes, doubleFrees, invalidFrees } = found
@@ -269,15 +268,15 @@ describe('two of a kind in one warp on a GPU', { skip }, () => {
       launch(control, 'heap_initialise', 32 * THREADS, at, at + superblocksAt, reserved, reserved, slotMask)
     }
     driver.cuMemsetD8Async(faults, 0, 4, 0)
-    const live = () => sides.map(at => heapStats(copyOf(at, DEVICE_HEAP.byteLength)).liveBlocks)
+    const live = () => sides.map(at => statsOf(at, half).liveBlocks)
     run('heap_take_of_two', threads, ...sides, blocks, threads, bytes)
     assert.deepEqual(live(), [threads / 2, threads / 2])
     expectApart()
     run('heap_free_of_two', threads, ...sides, blocks, threads)
-    for (const at of sides) expectEmpty(heapStats(copyOf(at, DEVICE_HEAP.byteLength)))
+    for (const at of sides) expectEmpty(statsOf(at, half))
     run('heap_take_of_two', 64, ...sides, blocks, 64, 0)
     assert.deepEqual(
-      sides.map(at => heapStats(copyOf(at, DEVICE_HEAP.byteLength)).failures),
+      sides.map(at => statsOf(at, half).failures),
       [32, 32],
     )
   })
@@ -302,7 +301,7 @@ describe('growth on a GPU', { skip }, () => {
     for (let limit = reserved % 61; limit <= reserved; limit += 61) {
       for (const stream of streams) grow.launch({ grid: 1, block: THREADS, stream }, region, limit)
     }
-    const [idle] = new Int32Array(copyOf(region + DEVICE_HEAP.counts + CLASSES * COUNT_BYTES, 4).buffer)
+    const [idle] = new Int32Array(copyOf(region + DEVICE_HEAP.idleCount, 4).buffer)
     assert.deepEqual([stats().maxPoolBytes, idle], [reserved * SUPERBLOCK_BYTES, reserved])
     for (const stream of streams) stream.close()
   })

@@ -60,20 +60,22 @@ int main() {
   for (u32 round = 0; round < 10; round++) parent<<<1, 1>>>(heap, faults);
   const cudaError_t error = cudaDeviceSynchronize();
 
-  static DeviceHeap copy;
+  static struct {
+    DeviceHeap heap;
+    Record records[recordsFor(SUPERBLOCKS)];
+  } copy;
   u32 wrong = 0;
   cudaMemcpy(&copy, heap, sizeof copy, cudaMemcpyDeviceToHost);
   cudaMemcpy(&wrong, faults, sizeof wrong, cudaMemcpyDeviceToHost);
-  u64 allocations = 0, frees = 0;
-  for (const Tallies &tally : copy.tallies) {
-    for (u32 sizeClass = 0; sizeClass <= CLASSES; sizeClass++) {
-      allocations += tally.allocations[sizeClass];
-      frees += tally.frees[sizeClass];
-    }
+  u64 allocations = 0, live = 0;
+  for (const Stripe &stripe : copy.heap.stripes) allocations += stripe.allocations;
+  for (const Record &record : copy.records) {
+    const u32 freeBlocks = static_cast<u32>(record.word) - static_cast<u32>(BIAS);
+    if (record.word >> 62 == SMALL) live += capacityOfClass(record.word >> 32 & 31) - freeBlocks;
+    else live += record.word >> 62 == RUN;
   }
-  const i32 used = static_cast<i32>(SUPERBLOCKS) - copy.counts[CLASSES].value;
-  printf("{\"error\": \"%s\", \"allocations\": %llu, \"frees\": %llu, \"usedSuperblocks\": %d, \"doubleFrees\": %llu, "
+  printf("{\"error\": \"%s\", \"allocations\": %llu, \"liveBlocks\": %llu, \"doubleFrees\": %llu, "
          "\"invalidFrees\": %llu, \"faults\": %u}\n",
-         cudaGetErrorString(error), allocations, frees, used, copy.doubleFrees, copy.invalidFrees, wrong);
-  return error == cudaSuccess && wrong == 0 && used == 0 && allocations == frees ? 0 : 1;
+         cudaGetErrorString(error), allocations, live, copy.heap.doubleFrees, copy.heap.invalidFrees, wrong);
+  return error == cudaSuccess && wrong == 0 && live == 0 ? 0 : 1;
 }

@@ -22,7 +22,12 @@ type Deed =
   | 'free'
   | 'free first'
   | 'free twice'
+  /** frees its blocks, those that share a cell of the map by one operation */
+  | 'free together'
+  /** frees one block twice by one operation */
+  | 'free twice together'
   | 'free begun'
+  | 'free first begun'
   /** a second free of the initial blocks, also if another thread owns them by now */
   | 'free begun again'
   /** takes a whole superblock, writes to it and gives it back */
@@ -83,9 +88,9 @@ const PROGRAMS: Record<string, Program> = {
     preemptions: 2,
   },
   'an idle superblock that someone still knows': {
-    size: { superblocks: 1, capacities: [2], slots: 1 },
+    size: { superblocks: 1, capacities: [2, 2], slots: 1, keeps: true },
     begun: 1,
-    threads: [[take(1)], ['free begun', take(1)]],
+    threads: [[take(1)], ['free begun', take(1, 1)]],
     preemptions: 3,
   },
   'threads that hold what is not full, while others look': {
@@ -98,6 +103,37 @@ const PROGRAMS: Record<string, Program> = {
     begun: 1,
     threads: [[take(2), 'free twice'], [take(1)]],
     preemptions: 3,
+  },
+  'blocks that a group frees by one operation': {
+    size: { superblocks: 2, capacities: [3], slots: 1 },
+    begun: 2,
+    threads: [
+      [take(3), 'free together'],
+      ['free begun', take(2), 'free together'],
+    ],
+    preemptions: 2,
+  },
+  'a block that a group frees twice by one operation': {
+    size: { superblocks: 2, capacities: [3], slots: 1 },
+    threads: [[take(2), 'free twice together'], [take(1)]],
+    preemptions: 2,
+  },
+  'superblocks that slots keep while another class needs them': {
+    size: { superblocks: 2, capacities: [2, 1], slots: 2, keeps: true },
+    threads: [
+      [take(1), 'free', take(1, 1)],
+      [take(1), 'free', 'run', take(1, 1)],
+    ],
+    preemptions: 2,
+  },
+  'idle superblocks that are counted in batches': {
+    size: { superblocks: 3, capacities: [1], slots: 1, stripes: 2, batch: 2, keeps: true },
+    begun: 3,
+    threads: [
+      ['free begun', take(1)],
+      [take(1), 'free', 'run'],
+    ],
+    preemptions: 2,
   },
   'a second free while the superblock changes its class': {
     size: { superblocks: 1, capacities: [2, 1], slots: 1 },
@@ -118,10 +154,10 @@ const PROGRAMS: Record<string, Program> = {
     preemptions: 3,
   },
   'a superblock that another thread finds while it is new': {
-    size: { superblocks: 3, capacities: [2], slots: 1, patience: 1 },
+    size: { superblocks: 3, capacities: [2], slots: 1, patience: 0, tries: 2 },
     begun: 6,
-    freed: 3,
-    threads: [[take(1)], [take(1)]],
+    freed: 2,
+    threads: [[take(1)], [take(1)], ['free first begun']],
     preemptions: 3,
   },
   'a block that one thread frees and another takes': {
@@ -134,7 +170,7 @@ const PROGRAMS: Record<string, Program> = {
     preemptions: 3,
   },
   'blocks that others free at once': {
-    size: { superblocks: 2, capacities: [2], slots: 1, patience: 1 },
+    size: { superblocks: 2, capacities: [2], slots: 1, patience: 0 },
     threads: [[pass(1)], [take(1), 'free begun', 'free']],
     preemptions: 3,
   },
@@ -165,23 +201,23 @@ const SMALLEST: Record<string, Omit<Program, 'preemptions'>> = {
     threads: [['free begun'], ['free begun']],
   },
   'one takes while the last block is freed': {
-    size: { superblocks: 1, capacities: [2], slots: 1, tries: 1 },
+    size: { superblocks: 1, capacities: [2], slots: 1, tries: 1, keeps: true },
     begun: 1,
     threads: [[take(1)], ['free begun']],
   },
   'one takes while a full superblock gets room': {
-    size: { superblocks: 1, capacities: [1], slots: 1, tries: 1 },
+    size: { superblocks: 1, capacities: [1], slots: 1, tries: 1, keeps: true },
     begun: 1,
     threads: [[take(1)], ['free begun']],
   },
   'a block is freed twice while its superblock changes its class': {
-    size: { superblocks: 1, capacities: [2, 1], slots: 1, tries: 1 },
+    size: { superblocks: 1, capacities: [2, 1], slots: 1, tries: 1, keeps: true },
     begun: 2,
     freed: 1,
     threads: [['free begun', take(1, 1)], ['free begun again']],
   },
   'a block is freed twice while its superblock is written over as a run': {
-    size: { superblocks: 1, capacities: [2], slots: 1, tries: 1 },
+    size: { superblocks: 1, capacities: [2], slots: 1, tries: 1, keeps: true },
     begun: 1,
     threads: [['free begun', 'run'], ['free begun again']],
   },
@@ -257,11 +293,26 @@ function runOf(program: Omit<Program, 'preemptions'>, rule: DeviceRule | null = 
         const before = heap.doubleFrees
         sequentially(free(block))
         if (heap.doubleFrees === before) throw new Error('a double free was not noticed')
+      } else if (deed === 'free together') {
+        while (mine.length > 0) {
+          const [leader] = mine
+          const together = mine.filter(block => block === leader || DeviceHeapModel.shareCell(leader, block))
+          for (const block of together) mine.splice(mine.indexOf(block), 1)
+          frees += together.length
+          yield* heap.free(...together)
+        }
+      } else if (deed === 'free twice together') {
+        const block = mine.pop()
+        if (block === undefined) continue
+        frees += 2
+        yield* heap.free(block, block)
       } else {
-        const blocks = deed === 'free begun' ? first : mine
-        for (let left = deed === 'free first' ? 1 : blocks.length; left > 0 && blocks.length > 0; left--) {
+        const isBegun = deed === 'free begun' || deed === 'free first begun'
+        const blocks = isBegun ? first : mine
+        const isOne = deed === 'free first' || deed === 'free first begun'
+        for (let left = isOne ? 1 : blocks.length; left > 0 && blocks.length > 0; left--) {
           const block = blocks.shift()!
-          yield* deed === 'free begun' ? free(block) : freeOwn(block, thread)
+          yield* isBegun ? free(block) : freeOwn(block, thread)
         }
       }
     }
@@ -292,10 +343,18 @@ function runOf(program: Omit<Program, 'preemptions'>, rule: DeviceRule | null = 
 function randomRun(seed: number, rule: DeviceRule | null = null): ModelRun {
   const random = new Random(seed)
   const capacities = [1 + random.below(4), 1 + random.below(4)]
-  const size = { superblocks: 1 + random.below(4), capacities, slots: 1 << random.below(2) }
+  const slots = 1 << random.below(2)
+  const size = {
+    superblocks: 1 + random.below(4),
+    capacities,
+    slots,
+    batch: 1 << random.below(2),
+    keeps: random.below(2) === 1,
+  }
   const threads = Array.from({ length: 2 + random.below(3) }, () =>
     Array.from({ length: 2 + random.below(8) }, (): Deed => {
-      const choice = random.below(10)
+      const choice = random.below(11)
+      if (choice === 10) return 'free together'
       if (choice < 3) return take(1 + random.below(4), random.below(2))
       if (choice < 4) return pass(random.below(4) || 'run')
       if (choice < 6) return 'free first'
@@ -375,24 +434,25 @@ describe('the heap of kernels', () => {
 describe('the heap of kernels with a broken rule', () => {
   /** Each rule, with the program that notices when it is broken. */
   const noticing: Record<DeviceRule, string> = {
-    'reserve before searching': 'two threads and one superblock',
+    'reserve before searching': 'a heap that is full',
     'a set bit is a block in use': 'a second free while the superblock changes its class',
     'maps lie outside the superblocks': 'a second free while the superblock is written over as part of a run',
-    'clear the bit before raising the count': 'groups that need more than a superblock has',
+    'clear the bit before raising the count': 'a heap that is full',
     'change tags by adding': 'an idle superblock that someone still knows',
     'list by compare-and-swap': 'frees into what is full, while others allocate',
     'give back only what is full as a whole': 'two threads and one superblock',
-    'look again before leaving': 'two threads and one superblock',
+    'look again before leaving': 'frees into what is full, while others allocate',
     'look at the bit that a free clears': 'a block freed twice',
     'lower the count of the idle': 'two threads and one superblock',
     'look at each superblock before giving up': 'threads that hold what is not full, while others look',
+    'give back what slots keep': 'superblocks that slots keep while another class needs them',
+    'count batches that are not full': 'idle superblocks that are counted in batches',
+    'raise by the bits that were set': 'a block that a group frees twice by one operation',
     'a fence before listing a new superblock': 'a superblock that another thread finds while it is new',
     'a fence before filling a slot': 'two threads and one superblock',
-    'a fence before handing out': 'blocks that others free at once',
     'a fence behind the word of a run': 'a run that others free at once',
     'a fence before giving back': 'a block that one thread frees and another takes',
-    'a fence before looking again': 'two threads and one superblock',
-    'a fence before looking at a word without members': 'two threads and one superblock',
+    'a fence before looking at a word without members': 'a superblock that another thread finds while it is new',
   }
   for (const [rule, name] of Object.entries(noticing) as [DeviceRule, string][]) {
     it(`${rule}: that it is not so is noticed in: ${name}`, t => {

@@ -16,6 +16,7 @@ import {
   openDevice,
 } from '../src/index.js'
 import { BITMAP_BYTES, bytesOfClass, CLASSES, DEVICE_HEAP, DEVICE_POOL } from '../src/kernel-memory/device-layout.js'
+import { HeapTables } from '../src/kernel-memory/heap-tables.js'
 import { takeAndGiveBack } from './device-memory.fixture.js'
 
 let device: Device
@@ -184,13 +185,14 @@ describe('a device heap', () => {
     const [block] = allocate(heap, 64, 3)
     const driver = device.driver
     const damages: readonly [address: number, expected: RegExp][] = [
-      [heap.ptr + DEVICE_HEAP.tallies, /allocations less frees|counted|live/],
+      [heap.ptr + DEVICE_HEAP.idleCount, /number of idle superblocks/],
       [heap.ptr + DEVICE_HEAP.counts + 32 * CLASSES, /number of a set/],
       [heap.ptr + DEVICE_HEAP.byteLength, /free|blocks|superblock/],
       [heap.ptr + DEVICE_HEAP.base, /blocks begin behind/],
-      [block - BITMAP_BYTES, /bits are set/],
+      [heap.ptr + HeapTables.wordAt(0) + 8, /bits are set/],
       [block - 1, /beyond the last block/],
-      [block - 2 * BITMAP_BYTES, /only blocks have a bit/],
+      [heap.ptr + HeapTables.wordAt(1) + 8, /only blocks have a bit/],
+      [block - BITMAP_BYTES - 1, /only blocks have a bit/],
     ]
     for (const [address, expected] of damages) {
       const before = new Uint8Array(1)

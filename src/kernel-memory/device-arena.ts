@@ -25,7 +25,7 @@ export function createDeviceArena(device: Device, region: DeviceRegion, options?
  */
 export class DeviceArena extends KernelMemory<BumpStats> {
   constructor(control: MemoryControl, region: DeviceRegion, options: KernelMemoryOptions = {}) {
-    super('createDeviceArena', control, region, options, STRUCTURE_BYTES, DEVICE_POOL.byteLength)
+    super('createDeviceArena', control, region, options, STRUCTURE_BYTES)
     const { ptr, maxPoolBytes, stream } = this
     if (maxPoolBytes < STRUCTURE_BYTES) {
       const least = ptr - region.ptr + 2 * STRUCTURE_BYTES
@@ -47,6 +47,10 @@ export class DeviceArena extends KernelMemory<BumpStats> {
   /** Bytes that can be handed out in all. */
   get maxPoolBytes(): number {
     return this.bytesFromStructure() - STRUCTURE_BYTES
+  }
+
+  protected get statsBytes(): number {
+    return DEVICE_POOL.byteLength
   }
 
   protected read(copy: Uint8Array): BumpStats {

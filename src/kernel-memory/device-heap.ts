@@ -2,17 +2,10 @@ import { OutOfRangeError } from '../core/base/argument-errors.js'
 import { assert } from '../core/base/assert.js'
 import type { Device } from '../core/device/device.js'
 import type { Stream } from '../core/order/stream.js'
-import {
-  DEVICE_HEAP,
-  type HeapGeometry,
-  type HeapStats,
-  heapGeometry,
-  heapStats,
-  SUPERBLOCK_BYTES,
-  superblocksWithin,
-} from './device-layout.js'
+import { DEVICE_HEAP, type HeapGeometry, heapGeometry, SUPERBLOCK_BYTES, superblocksWithin } from './device-layout.js'
 import type { DeviceRegion } from './device-region.js'
 import { checkHeap } from './heap-check.js'
+import { type HeapStats, heapStats, statsBytes } from './heap-stats.js'
 import { KernelMemory, type KernelMemoryOptions } from './kernel-memory.js'
 import { controlOf, type MemoryControl } from './memory-control.js'
 
@@ -37,7 +30,7 @@ export class DeviceHeap extends KernelMemory<HeapStats> {
   private readonly geometry: HeapGeometry
 
   constructor(control: MemoryControl, region: DeviceRegion, options: KernelMemoryOptions = {}) {
-    super('createDeviceHeap', control, region, options, SUPERBLOCK_BYTES, DEVICE_HEAP.byteLength)
+    super('createDeviceHeap', control, region, options, SUPERBLOCK_BYTES)
     const { ptr, stream } = this
     const { byteLength, capacityBytes = byteLength } = region
     this.geometry = heapGeometry(this.bytesFromStructure(capacityBytes))
@@ -71,6 +64,10 @@ export class DeviceHeap extends KernelMemory<HeapStats> {
   /** Bytes of all superblocks: the most that can be handed out. */
   get maxPoolBytes(): number {
     return this.superblocks * SUPERBLOCK_BYTES
+  }
+
+  protected get statsBytes(): number {
+    return statsBytes(this.geometry.reserved)
   }
 
   protected read(copy: Uint8Array): HeapStats {

@@ -15,7 +15,7 @@ export const DEVICE_POOL = {
   byteLength: 136,
 } as const
 
-/** offsets in DeviceHeap; tallies, counts and slots are arrays */
+/** offsets in DeviceHeap; stripes, counts and slots are arrays */
 export const DEVICE_HEAP = {
   base: 0,
   reserved: 8,
@@ -26,19 +26,16 @@ export const DEVICE_HEAP = {
   claimed: 28,
   doubleFrees: 32,
   invalidFrees: 40,
-  runTaken: 48,
-  runReturned: 56,
-  tallies: 128,
-  counts: 10_368,
-  slots: 11_424,
-  byteLength: 27_904,
+  slotted: 48,
+  stripes: 128,
+  idleCount: 2_176,
+  counts: 2_208,
+  slots: 3_264,
+  byteLength: 19_712,
 } as const
 
-/**
- * offsets in each element of the array `tallies`; `allocations` and `frees` have an element for each class, and one
- * for runs
- */
-export const TALLIES = { allocations: 0, frees: 264, failures: 528, byteLength: 640 } as const
+/** offsets in each element of the array `stripes` */
+export const STRIPE = { allocations: 0, failures: 8, returned: 16, byteLength: 128 } as const
 
 /** bytes from one element of the array `counts` to the next */
 export const COUNT_BYTES = 32
@@ -50,6 +47,19 @@ export const CLASSES = 32
 export const LARGEST_BLOCK = 8_192
 export const SLOTS = 128
 export const STRIPES = 16
+/** of a superblock's record: its word, and the first bits of its bitmap */
+export const RECORD_BYTES = 16
+/** records within which those of neighbours lie apart */
+export const GROUP = 512
+/** superblocks of a large heap: twice as many as slots can keep */
+export const LARGE = 2 * CLASSES * SLOTS
+/** superblocks that a large heap counts as idle together */
+export const BATCH = 8
+
+/** Records of a table for `superblocks`. */
+export function recordsFor(superblocks: number): number {
+  return Math.ceil(superblocks / GROUP) * GROUP
+}
 
 /** Bytes of a block of a class: steps of 16 up to 64, then four classes an octave. */
 export function bytesOfClass(sizeClass: number): number {
@@ -87,12 +97,13 @@ export function superblocksWithin(geometry: HeapGeometry, bytes: number): number
 }
 
 /**
- * The tables: a word for each superblock; then a set of bits with a summary for each class and for the idle
+ * The tables: a record for each superblock; then a set of bits with a summary for each class and for the idle
  * superblocks; then the bitmaps.
  */
 function superblocksAt(reserved: number): number {
   const words = Math.ceil(reserved / 64)
-  const tables = 8 * (reserved + (CLASSES + 1) * (words + Math.ceil(words / 64))) + BITMAP_BYTES * reserved
+  const sets = 8 * (CLASSES + 1) * (words + Math.ceil(words / 64))
+  const tables = RECORD_BYTES * recordsFor(reserved) + sets + BITMAP_BYTES * reserved
   return Math.ceil((DEVICE_HEAP.byteLength + tables) / SUPERBLOCK_BYTES) * SUPERBLOCK_BYTES
 }
 
@@ -117,68 +128,8 @@ export function bumpStats(copy: Uint8Array): BumpStats {
   return { takenBytes, peakBytes, maxPoolBytes, failures: field(DEVICE_POOL.failures) }
 }
 
-/** Counters of a device heap, since it was made or reset. */
-export interface HeapStats {
-  /** blocks handed out so far */
-  readonly allocations: number
-  /** blocks freed so far */
-  readonly frees: number
-  /** calls of `allocate` that returned nullptr */
-  readonly failures: number
-  /** ignored frees of blocks that were free already */
-  readonly doubleFrees: number
-  /** ignored frees of other addresses */
-  readonly invalidFrees: number
-  /** blocks handed out and not freed */
-  readonly liveBlocks: number
-  /** sizes are rounded up to their class, or to whole superblocks */
-  readonly liveBytes: number
-  /** bytes of the superblocks that hold live blocks */
-  readonly usedBytes: number
-  /** most bytes of superblocks in use at once */
-  readonly peakUsedBytes: number
-  /** bytes of all superblocks */
-  readonly maxPoolBytes: number
-}
-
-/**
- * Reads a copy of a DeviceHeap. While kernels run, the parts of a copy are of slightly different moments; the sums
- * are exact when no kernel runs. Throws RangeError for a copy that is too short.
- */
-export function heapStats(copy: Uint8Array): HeapStats {
-  const field = fieldsOf(copy, DEVICE_HEAP.byteLength)
-  const view = new DataView(copy.buffer, copy.byteOffset, copy.byteLength)
-  let [allocations, frees, failures, liveBytes] = [0, 0, 0, 0]
-  for (let stripe = 0; stripe < STRIPES; stripe++) {
-    const at = DEVICE_HEAP.tallies + stripe * TALLIES.byteLength
-    failures += field(at + TALLIES.failures)
-    for (let sizeClass = 0; sizeClass <= CLASSES; sizeClass++) {
-      const taken = field(at + TALLIES.allocations + 8 * sizeClass)
-      const returned = field(at + TALLIES.frees + 8 * sizeClass)
-      allocations += taken
-      frees += returned
-      if (sizeClass < CLASSES) liveBytes += (taken - returned) * bytesOfClass(sizeClass)
-    }
-  }
-  const runs = field(DEVICE_HEAP.runTaken) - field(DEVICE_HEAP.runReturned)
-  const limit = view.getUint32(DEVICE_HEAP.limit, true)
-  const idle = view.getInt32(DEVICE_HEAP.counts + CLASSES * COUNT_BYTES, true)
-  return {
-    allocations,
-    frees,
-    failures,
-    doubleFrees: field(DEVICE_HEAP.doubleFrees),
-    invalidFrees: field(DEVICE_HEAP.invalidFrees),
-    liveBlocks: allocations - frees,
-    liveBytes: liveBytes + runs * SUPERBLOCK_BYTES,
-    usedBytes: Math.max(0, Math.min(limit, limit - idle)) * SUPERBLOCK_BYTES,
-    peakUsedBytes: view.getUint32(DEVICE_HEAP.peak, true) * SUPERBLOCK_BYTES,
-    maxPoolBytes: limit * SUPERBLOCK_BYTES,
-  }
-}
-
 /** Reads 64 bits as a number. A sum that was lowered before it was raised may be below zero. */
-function fieldsOf(copy: Uint8Array, byteLength: number): (at: number) => number {
+export function fieldsOf(copy: Uint8Array, byteLength: number): (at: number) => number {
   if (copy.byteLength < byteLength)
     throw new OutOfRangeError(`the copy must have ${byteLength} bytes, not ${copy.byteLength}`)
   const view = new DataView(copy.buffer, copy.byteOffset, copy.byteLength)

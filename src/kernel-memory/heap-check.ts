@@ -1,5 +1,16 @@
 import { assert } from '../core/base/assert.js'
-import { BITMAP_BYTES, bytesOfClass, CLASSES, DEVICE_HEAP, heapStats, SUPERBLOCK_BYTES } from './device-layout.js'
+import {
+  BATCH,
+  BITMAP_BYTES,
+  bytesOfClass,
+  CLASSES,
+  DEVICE_HEAP,
+  LARGE,
+  STRIPE,
+  STRIPES,
+  SUPERBLOCK_BYTES,
+} from './device-layout.js'
+import { heapStats } from './heap-stats.js'
 import { capacityOfClass, HeapTables, IDLE_SET, Place, State, superblockWord } from './heap-tables.js'
 
 /**
@@ -13,16 +24,18 @@ export function checkHeap(copy: Uint8Array): void {
   const tables = new HeapTables(u32(DEVICE_HEAP.reserved))
   const isIn = (set: number, superblock: number) =>
     ((u32(tables.bitsAt(set, superblock)) >>> (superblock % 32)) & 1) === 1
-  const members = new Array<number>(CLASSES + 1).fill(0)
+  const words = Array.from({ length: CLASSES + 1 }, () => new Set<number>())
+  let idle = 0
   let [blocks, bytes] = [0, 0]
   let runEnd = 0
   for (let superblock = 0; superblock < limit; superblock++) {
-    const word = superblockWord(u32(tables.wordAt(superblock)), u32(tables.wordAt(superblock) + 4))
-    const bitmap = copy.subarray(copy.length - (superblock + 1) * BITMAP_BYTES).subarray(0, BITMAP_BYTES)
-    const { taken, end } = bitsOf(bitmap)
+    const wordAt = HeapTables.wordAt(superblock)
+    const word = superblockWord(u32(wordAt), u32(wordAt + 4))
+    const { taken, end } = bitsOf(copy, superblock)
     const sets = Array.from({ length: CLASSES + 1 }, (_, set) => set).filter(set => isIn(set, superblock))
     for (const set of sets) {
-      members[set]++
+      words[set].add(Math.floor(superblock / 64))
+      if (set === IDLE_SET) idle++
       const summary = u32(tables.summaryAt(set, superblock)) >>> (Math.floor(superblock / 64) % 32)
       assert((summary & 1) === 1, 'the summary of a set has a bit for each word with members')
     }
@@ -53,19 +66,35 @@ export function checkHeap(copy: Uint8Array): void {
     }
   }
   for (let set = 0; set <= CLASSES; set++) {
-    assert(view.getInt32(tables.countAt(set), true) === members[set], 'the number of a set is how many it has')
+    assert(
+      view.getInt32(tables.countAt(set), true) === words[set].size,
+      'the number of a set is its words with members',
+    )
   }
-  const { liveBlocks, liveBytes } = heapStats(copy)
-  assert(liveBlocks === blocks, 'allocations less frees are the blocks in use')
-  assert(liveBytes === bytes, 'live bytes are those of the blocks in use')
+  assert(idleCount(view) === idle, 'the number of idle superblocks is how many there are')
+  const { allocations, liveBlocks, liveBytes } = heapStats(copy)
+  assert(liveBlocks === blocks && liveBytes === bytes, 'live blocks are those whose bits are set')
+  assert(allocations >= blocks, 'no more blocks are in use than were allocated')
 }
 
-/** The number of set bits, and the index behind the last of them. */
-function bitsOf(bitmap: Uint8Array): { taken: number; end: number } {
+/** The idle superblocks: those of full batches, and the others that each stripe counted. */
+function idleCount(view: DataView): number {
+  let count = view.getInt32(DEVICE_HEAP.idleCount, true)
+  if (view.getUint32(DEVICE_HEAP.reserved, true) < LARGE) return count
+  for (let stripe = 0; stripe < STRIPES; stripe++) {
+    count += view.getUint32(DEVICE_HEAP.stripes + stripe * STRIPE.byteLength + STRIPE.returned, true) % BATCH
+  }
+  return count
+}
+
+/** The number of set bits in a superblock's bitmap, and the index behind the last of them. */
+function bitsOf(copy: Uint8Array, superblock: number): { taken: number; end: number } {
   let [taken, end] = [0, 0]
-  for (let at = 0; at < bitmap.length; at++) {
-    if (bitmap[at] !== 0) end = 8 * at + 32 - Math.clz32(bitmap[at])
-    for (let bits = bitmap[at]; bits !== 0; bits &= bits - 1) taken++
+  for (let index = 0; index < BITMAP_BYTES; index++) {
+    const byte = copy[HeapTables.mapByteAt(superblock, index, copy.length)]
+    if (byte === 0) continue
+    end = 8 * index + 32 - Math.clz32(byte)
+    for (let bits = byte; bits !== 0; bits &= bits - 1) taken++
   }
   return { taken, end }
 }

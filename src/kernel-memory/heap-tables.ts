@@ -1,7 +1,18 @@
-// The tables of a DeviceHeap in device memory, for the host. Each superblock has a word with its state and its number
-// of free blocks. Each class has a set of its superblocks with room, and there is a set of the idle superblocks.
+// The tables of a DeviceHeap in device memory, for the host. Each superblock has a record: a word with its state and
+// its number of free blocks, and the first bits of its bitmap. Each class has a set of its superblocks with room, and
+// there is a set of the idle superblocks.
 
-import { bytesOfClass, CLASSES, COUNT_BYTES, DEVICE_HEAP, SUPERBLOCK_BYTES } from './device-layout.js'
+import {
+  BITMAP_BYTES,
+  bytesOfClass,
+  CLASSES,
+  COUNT_BYTES,
+  DEVICE_HEAP,
+  GROUP,
+  RECORD_BYTES,
+  recordsFor,
+  SUPERBLOCK_BYTES,
+} from './device-layout.js'
 
 /** The state of a superblock: the upper bits of its word. */
 export const enum State {
@@ -65,14 +76,28 @@ export function capacityOfClass(sizeClass: number): number {
 export class HeapTables {
   private readonly setWords: number
   private readonly setBytes: number
+  private readonly setsAt: number
 
-  constructor(private readonly reserved: number) {
+  constructor(reserved: number) {
+    this.setsAt = DEVICE_HEAP.byteLength + RECORD_BYTES * recordsFor(reserved)
     this.setWords = Math.ceil(reserved / 64)
     this.setBytes = 8 * (this.setWords + Math.ceil(this.setWords / 64))
   }
 
-  wordAt(superblock: number): number {
-    return DEVICE_HEAP.byteLength + 8 * superblock
+  /** Within a group, records of neighbours lie four records apart. */
+  static wordAt(superblock: number): number {
+    const within = superblock % GROUP
+    const place = 4 * (within % (GROUP / 4)) + Math.floor(within / (GROUP / 4))
+    return DEVICE_HEAP.byteLength + RECORD_BYTES * (superblock - within + place)
+  }
+
+  /**
+   * A byte of a superblock's bitmap, if superblock 0 lies at `superblocksAt`. The first 8 bytes are in its record, and
+   * the others before superblock 0.
+   */
+  static mapByteAt(superblock: number, index: number, superblocksAt: number): number {
+    if (index < 8) return HeapTables.wordAt(superblock) + 8 + index
+    return superblocksAt - (superblock + 1) * BITMAP_BYTES + index
   }
 
   /**
@@ -80,7 +105,7 @@ export class HeapTables {
    * superblocks.
    */
   bitsAt(set: number, superblock: number): number {
-    return DEVICE_HEAP.byteLength + 8 * this.reserved + set * this.setBytes + 4 * Math.floor(superblock / 32)
+    return this.setsAt + set * this.setBytes + 4 * Math.floor(superblock / 32)
   }
 
   /** The same in the set's summary, with a bit for each 64 superblocks, at `superblock / 64 % 32`. */
@@ -88,6 +113,7 @@ export class HeapTables {
     return this.bitsAt(set, 0) + 8 * this.setWords + 4 * Math.floor(superblock / 64 / 32)
   }
 
+  /** The number of words with members. */
   countAt(set: number): number {
     return DEVICE_HEAP.counts + COUNT_BYTES * set
   }

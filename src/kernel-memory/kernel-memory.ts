@@ -32,7 +32,6 @@ export abstract class KernelMemory<Stats> implements DevicePointer, Disposable {
     options: KernelMemoryOptions,
     /** addresses of the structure are multiples of this */
     private readonly alignment: number,
-    private readonly structureBytes: number,
   ) {
     checkOptionNames(call, options, ['stream'])
     checkRegion(call, region, control.context)
@@ -91,7 +90,7 @@ export abstract class KernelMemory<Stats> implements DevicePointer, Disposable {
    * stream. Rejects with PoolError once closed.
    */
   async stats(): Promise<Stats> {
-    return this.read(await this.control.read(this.region, this.addressFor('stats'), this.structureBytes))
+    return this.read(await this.control.read(this.region, this.addressFor('stats'), this.statsBytes))
   }
 
   /**
@@ -99,7 +98,7 @@ export abstract class KernelMemory<Stats> implements DevicePointer, Disposable {
    * closed.
    */
   statsSync(): Stats {
-    return this.read(this.control.readSync(this.region, this.addressFor('statsSync'), this.structureBytes))
+    return this.read(this.control.readSync(this.region, this.addressFor('statsSync'), this.statsBytes))
   }
 
   /**
@@ -148,6 +147,8 @@ export abstract class KernelMemory<Stats> implements DevicePointer, Disposable {
     return bytes - (this.ptr - this.region.ptr)
   }
 
+  /** bytes from the structure on that have the counters */
+  protected abstract get statsBytes(): number
   protected abstract read(copy: Uint8Array): Stats
   protected abstract submitReset(ptr: number, stream: Stream): void
   protected abstract submitGrow(ptr: number, stream: Stream): void

@@ -10,12 +10,13 @@ import { type DeviceMemory, registerSimulatedKernel } from '../core/driver/simul
 import {
   BITMAP_BYTES,
   bytesOfClass,
-  CLASSES,
   DEVICE_HEAP,
   DEVICE_POOL,
   LARGEST_BLOCK,
+  RECORD_BYTES,
+  recordsFor,
+  STRIPE,
   SUPERBLOCK_BYTES,
-  TALLIES,
 } from './device-layout.js'
 import {
   capacityOfClass,
@@ -120,7 +121,7 @@ export class SimulatedHeap {
   /** The address of at least `bytes` bytes, a multiple of 16. Without room it returns 0, and counts that. */
   allocate(bytes: number): number {
     const block = !(bytes > 0) ? NULL : bytes > LARGEST_BLOCK ? this.allocateRun(bytes) : this.allocateBlock(bytes)
-    if (block === NULL) this.fields.addU64(DEVICE_HEAP.tallies + TALLIES.failures, 1)
+    if (block === NULL) this.fields.addU64(DEVICE_HEAP.stripes + STRIPE.failures, 1)
     return block
   }
 
@@ -144,8 +145,9 @@ export class SimulatedHeap {
     const { doubleFrees, slots, byteLength, reserved, limit, peak, highest } = DEVICE_HEAP
     memory.fill(ptr + doubleFrees, slots - doubleFrees, 0)
     memory.fill(ptr + slots, byteLength - slots, 0xffffffff)
-    const words = Uint32Array.from({ length: 2 * this.fields.u32(reserved) }, (_, index) => idleWord()[index % 2])
-    memory.store(ptr + byteLength, words)
+    const words = (RECORD_BYTES / 4) * recordsFor(this.fields.u32(reserved))
+    const records = Uint32Array.from({ length: words }, (_, index) => idleWord()[index % (RECORD_BYTES / 4)] ?? 0)
+    memory.store(ptr + byteLength, records)
     const start = tables.bitsAt(0, 0)
     memory.fill(ptr + start, tables.bitsAt(IDLE_SET + 1, 0) - start, 0)
     const bitmapBytes = BITMAP_BYTES * this.fields.u32(reserved)
@@ -155,7 +157,8 @@ export class SimulatedHeap {
     const count = this.fields.u32(limit)
     this.storeBits(tables.bitsAt(IDLE_SET, 0), count)
     this.storeBits(tables.summaryAt(IDLE_SET, 0), Math.ceil(count / 64))
-    this.fields.setU32(tables.countAt(IDLE_SET), count)
+    this.fields.setU32(tables.countAt(IDLE_SET), Math.ceil(count / 64))
+    this.fields.setU32(DEVICE_HEAP.idleCount, count)
   }
 
   /** For the kernel that grows: adds superblocks up to `limit`. */
@@ -176,7 +179,6 @@ export class SimulatedHeap {
       const [index, capacity] = [within / bytesOfClass(sizeClass), capacityOfClass(sizeClass)]
       if (!Number.isInteger(index) || index >= capacity) return DEVICE_HEAP.invalidFrees
       if (!this.setTaken(superblock, index, false)) return DEVICE_HEAP.doubleFrees
-      this.count(TALLIES.frees, sizeClass)
       if (place === Place.Listed) this.remove(sizeClass, superblock)
       if (freeBlocks + 1 < capacity) {
         this.setWord(superblock, smallWord(sizeClass, Place.Listed, freeBlocks + 1))
@@ -185,8 +187,6 @@ export class SimulatedHeap {
       return null
     }
     if (state === State.Run && within === 0) {
-      this.count(TALLIES.frees, CLASSES)
-      this.fields.addU64(DEVICE_HEAP.runReturned, length)
       this.release(superblock, length)
       return null
     }
@@ -209,11 +209,9 @@ export class SimulatedHeap {
     const free = this.word(superblock).freeBlocks - 1
     if (free === 0) this.remove(sizeClass, superblock)
     this.setWord(superblock, smallWord(sizeClass, free === 0 ? Place.Loose : Place.Listed, free))
-    const bitmap = this.memory.load(Uint8Array, this.bitmapAt(superblock), BITMAP_BYTES)
-    let index = 0
-    while (((bitmap[index >> 3] >> (index & 7)) & 1) === 1) index++
+    const index = this.firstClearBit(superblock)
     this.setTaken(superblock, index, true)
-    this.count(TALLIES.allocations, sizeClass)
+    this.countAllocation()
     return this.fields.u64(DEVICE_HEAP.base) + superblock * SUPERBLOCK_BYTES + index * bytesOfClass(sizeClass)
   }
 
@@ -228,8 +226,7 @@ export class SimulatedHeap {
       for (let each = start; each <= superblock; each++) this.remove(IDLE_SET, each)
       this.noteUsed(superblock)
       this.setWord(start, runWord(length))
-      this.count(TALLIES.allocations, CLASSES)
-      this.fields.addU64(DEVICE_HEAP.runTaken, length)
+      this.countAllocation()
       return this.fields.u64(DEVICE_HEAP.base) + start * SUPERBLOCK_BYTES
     }
     return NULL
@@ -249,23 +246,30 @@ export class SimulatedHeap {
 
   /** Notes the peak after idle superblocks up to `superblock` were taken. */
   private noteUsed(superblock: number): void {
-    const used = this.fields.u32(DEVICE_HEAP.limit) - this.fields.u32(this.tables.countAt(IDLE_SET))
+    const used = this.fields.u32(DEVICE_HEAP.limit) - this.fields.u32(DEVICE_HEAP.idleCount)
     if (used > this.fields.u32(DEVICE_HEAP.peak)) this.fields.setU32(DEVICE_HEAP.peak, used)
     const { highest } = DEVICE_HEAP
     if (superblock >= this.fields.u32(highest)) this.fields.setU32(highest, superblock + 1)
   }
 
-  private count(kind: number, sizeClass: number): void {
-    this.fields.addU64(DEVICE_HEAP.tallies + kind + 8 * sizeClass, 1)
+  private countAllocation(): void {
+    this.fields.addU64(DEVICE_HEAP.stripes + STRIPE.allocations, 1)
   }
 
-  private bitmapAt(superblock: number): number {
-    return this.fields.u64(DEVICE_HEAP.base) - (superblock + 1) * BITMAP_BYTES
+  private firstClearBit(superblock: number): number {
+    for (let byte = 0; ; byte++) {
+      const clear = ~this.memory.load(Uint8Array, this.mapByteAt(superblock, byte), 1)[0] & 0xff
+      if (clear !== 0) return 8 * byte + 31 - Math.clz32(clear & -clear)
+    }
+  }
+
+  private mapByteAt(superblock: number, index: number): number {
+    return this.ptr + HeapTables.mapByteAt(superblock, index, this.fields.u64(DEVICE_HEAP.base) - this.ptr)
   }
 
   /** Sets or clears a block's bit; false if the bit was so before. */
   private setTaken(superblock: number, index: number, taken: boolean): boolean {
-    const at = this.bitmapAt(superblock) + (index >> 3)
+    const at = this.mapByteAt(superblock, index >> 3)
     const [before] = this.memory.load(Uint8Array, at, 1)
     const after = taken ? before | (1 << (index & 7)) : before & ~(1 << (index & 7))
     this.memory.store(at, Uint8Array.of(after))
@@ -273,12 +277,12 @@ export class SimulatedHeap {
   }
 
   private word(superblock: number) {
-    const at = this.tables.wordAt(superblock)
+    const at = HeapTables.wordAt(superblock)
     return superblockWord(this.fields.u32(at), this.fields.u32(at + 4))
   }
 
   private setWord(superblock: number, [low, high]: readonly [number, number]): void {
-    this.fields.setU32(this.tables.wordAt(superblock), low, high)
+    this.fields.setU32(HeapTables.wordAt(superblock), low, high)
   }
 
   private has(set: number, superblock: number): boolean {
@@ -295,24 +299,35 @@ export class SimulatedHeap {
   }
 
   private insert(set: number, superblock: number): void {
-    const { tables } = this
-    const at = tables.bitsAt(set, superblock)
+    if (this.wordIsEmpty(set, superblock)) this.changeWords(set, superblock, 1)
+    const at = this.tables.bitsAt(set, superblock)
     this.fields.setU32(at, this.fields.u32(at) | (1 << (superblock % 32)))
-    const summary = tables.summaryAt(set, superblock)
-    this.fields.setU32(summary, this.fields.u32(summary) | (1 << (Math.floor(superblock / 64) % 32)))
-    this.fields.setU32(tables.countAt(set), this.fields.u32(tables.countAt(set)) + 1)
+    this.changeIdle(set, 1)
   }
 
   private remove(set: number, superblock: number): void {
-    const { tables } = this
-    const at = tables.bitsAt(set, superblock)
+    const at = this.tables.bitsAt(set, superblock)
     this.fields.setU32(at, this.fields.u32(at) & ~(1 << (superblock % 32)))
+    if (this.wordIsEmpty(set, superblock)) this.changeWords(set, superblock, -1)
+    this.changeIdle(set, -1)
+  }
+
+  private wordIsEmpty(set: number, superblock: number): boolean {
     const first = superblock - (superblock % 64)
-    if (this.fields.u32(tables.bitsAt(set, first)) === 0 && this.fields.u32(tables.bitsAt(set, first + 32)) === 0) {
-      const summary = tables.summaryAt(set, superblock)
-      this.fields.setU32(summary, this.fields.u32(summary) & ~(1 << (Math.floor(superblock / 64) % 32)))
-    }
-    this.fields.setU32(tables.countAt(set), this.fields.u32(tables.countAt(set)) - 1)
+    return this.fields.u64(this.tables.bitsAt(set, first)) === 0
+  }
+
+  /** A set has one word with members more or less. */
+  private changeWords(set: number, superblock: number, change: 1 | -1): void {
+    const { tables } = this
+    const summary = tables.summaryAt(set, superblock)
+    this.fields.setU32(summary, this.fields.u32(summary) ^ (1 << (Math.floor(superblock / 64) % 32)))
+    this.fields.setU32(tables.countAt(set), this.fields.u32(tables.countAt(set)) + change)
+  }
+
+  private changeIdle(set: number, change: 1 | -1): void {
+    if (set !== IDLE_SET) return
+    this.fields.setU32(DEVICE_HEAP.idleCount, this.fields.u32(DEVICE_HEAP.idleCount) + change)
   }
 
   /** One line for people, such as `SimulatedHeap { at 0x7f0000000000 }`; console.log shows it. */
