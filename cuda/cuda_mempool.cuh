@@ -275,9 +275,9 @@ struct SuperblockSet {
 
   __device__ bool isEmpty() { return load(&count->words) <= 0; }
 
-  // Takes out a member, preferably `start`; NONE if others were faster. It searches below `most`. It is not inlined,
-  // which would take registers from all that calls it.
-  __device__ __noinline__ u32 find(u32 start, u32 most) {
+  // Takes out a member, preferably `start`; NONE if others were faster. It goes on to the next words, and every `near`
+  // looks to a random one below `most`. It is not inlined, which would take registers from all that calls it.
+  __device__ __noinline__ u32 find(u32 start, u32 most, u32 near) {
     u32 word = start >> 6;
     u32 bit = start & 63;
     if (word >= wordCount) word = 0;
@@ -287,8 +287,10 @@ struct SuperblockSet {
       if ((members & mask) != 0) return word << 6 | bit;
       // Threads that began at the same place go on to different ones.
       const u32 random = spread(tries);
-      if (tries % 4 == 3) members = 0;
-      u32 from = tries % 4 == 3 ? random % ((most >> 6) + 1) : word + 1;
+      const bool far = tries % near == near - 1;
+      if (far) members = 0;
+      u32 from = far ? random % ((most >> 6) + 1) : word + 1;
+      if (from >= wordCount) from -= wordCount;
       while (members == 0 && tries++ < TRIES && !isEmpty()) {
         word = wordWithMembers(from < wordCount ? from : 0);
         if (word == NONE) break;
@@ -491,8 +493,8 @@ private:
       const u32 current = load(cell);
       if (current == BUSY) {
         // A thread that needs a small part of a superblock waits longer.
-        const bool needsMost = 2 * wanted * bytesOfClass(sizeClass) >= SUPERBLOCK_BYTES;
-        if (tries < (needsMost ? PATIENCE : 4 * PATIENCE) || !mayRefill(sizeClass)) {
+        const bool needsMuch = 8 * wanted * bytesOfClass(sizeClass) >= SUPERBLOCK_BYTES;
+        if (tries < (needsMuch ? PATIENCE : 4 * PATIENCE) || !mayRefill(sizeClass)) {
           __nanosleep(200);
           continue;
         }
@@ -582,7 +584,7 @@ private:
       const u32 random = spread(tries);
       // Threads that begin at one word meet there; a random word is right if each word of the summary has members.
       const bool dense = load(&listed.count->words) > static_cast<i32>(most >> 12);
-      const u32 found = listed.find(dense ? random % (most + 1) : load(&listed.count->recent) << 6 | (random & 63), most);
+      const u32 found = listed.find(dense ? random % (most + 1) : load(&listed.count->recent) << 6 | (random & 63), most, 4);
       if (found == SuperblockSet::NONE) break;
       const u64 change = static_cast<u64>(tag - smallTag(sizeClass, LISTED, 0)) << 32;
       const u64 before = atomicAdd(wordOf(found), change - wanted);
@@ -598,7 +600,7 @@ private:
     const u32 left = reserveIdle(1);
     if (left == 0) return {0, 0, 0};
     const u32 used = total > left ? total - left : 0;  // the limit may be about to be raised
-    const u32 found = idle().find(used, used + 4096);
+    const u32 found = idle().find(used, 2 * used + 4096, 1);  // slots keep superblocks scattered there, and threads would meet
     if (found == SuperblockSet::NONE) {
       atomicAdd(&idleCount, 1);
       return {0, 0, 0};
