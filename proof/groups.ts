@@ -183,10 +183,13 @@ export class Groups<Point> {
     if (stream.clocks !== this.machine.device.clocks) sharing.isExact = false // order of other devices is not followed
   }
 
-  /** Whether a use of a buffer must be refused, in work that runs or is captured. */
+  /**
+   * Whether a use of a buffer must be refused, in work that runs or is captured: of an output that is not valid, or of
+   * scratch whose capture made no graph.
+   */
   isRefused(held: Held<Point>, recording: Recording<Point> | null): boolean {
-    const { output, madeIn } = held
-    if (output === null) return false
+    const { output, madeIn, sharing } = held
+    if (output === null) return sharing !== null && madeIn!.capture.ended && madeIn!.graph === null
     if (!madeIn!.capture.ended) return recording === null || (output === 'shared' && recording !== madeIn)
     return output === 'shared' && (recording !== null || this.isStale(held))
   }
